@@ -1,0 +1,55 @@
+# Every target does its own set-up; python3 (3.11 to 3.13) is all that must be there. `make` alone lists the targets.
+# Another interpreter: make PYTHON=python3.12 test
+
+PYTHON ?= python3
+export PYTHON
+
+PACKAGES := actors adapters gym_bus projections providers schemas tools
+BIN := .venv/bin
+RUN := $(BIN)/gym-bus eval run --config examples/quickstart.yaml
+PYTEST := $(BIN)/python -m pytest
+# Pyright and its Node come as pinned wheels; neither looks for a newer one.
+PYRIGHT := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
+.DEFAULT_GOAL := help
+.PHONY: run test check lint bench kill-all format lock clean help base dev bwrap
+
+run: base bwrap ## run the main job: agents on 75 small tasks, with the built-in stand-in for a model
+	$(RUN)
+
+test: dev bwrap ## run the tests, but the slow ones and the kill-all
+	$(PYTEST) -m "not slow and not kill_all"
+
+check: lint test ## all that CI asks: format, lint, types, import direction, dead code, then the tests
+
+lint: dev ## the checks without the tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(PYRIGHT)
+	$(PYTEST) -q tests/test_tidy.py
+	$(BIN)/python scripts/dead_code.py
+
+bench: dev bwrap ## measure; prints a table
+	$(BIN)/python -m tests.bench
+
+kill-all: dev bwrap ## kill every process of a run, the bus included, again and again; nothing may be lost
+	$(PYTEST) -m kill_all tests/fault
+
+format: dev ## format, and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: dev ## pin requirements/ anew (ARGS=--upgrade: to the newest releases)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check uv
+	UV=$(BIN)/uv scripts/lock $(ARGS)
+
+clean: ## remove what was made here, results/ and .gym-bus/ excepted
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find $(PACKAGES) tests -name __pycache__ -prune -exec rm -rf {} +
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+base dev bwrap:
+	@scripts/setup $@
