@@ -1,0 +1,1 @@
+"""What is stored and exchanged: envelope, events, tasks, configuration. Frozen models without behaviour."""

@@ -1,0 +1,75 @@
+"""Every event there is: the closed union, and the registry from type string to class."""
+
+from schemas.events.collector import (
+    RolloutFinished,
+    RunCancelled,
+    RunCancelRequested,
+    RunFinished,
+    RunPaused,
+    RunRequested,
+    RunResumed,
+    RunResumeRequested,
+    RunStarted,
+    SessionRequested,
+    VerdictRequested,
+)
+from schemas.events.aggregate import Claimed, RequestParked, Snapshot
+from schemas.events.harness import (
+    ActivationCompleted,
+    ActivationFailed,
+    SandboxCloseRequested,
+    SandboxRequested,
+    SessionClosed,
+    SessionFailed,
+    ToolCallRejected,
+    ToolCallRequested,
+)
+from schemas.events.model import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested
+from schemas.events.sandbox import (
+    SandboxCreated,
+    SandboxDestroyed,
+    SandboxFailed,
+    SandboxLost,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallLost,
+)
+from schemas.events.verifier import VerdictFailed, VerdictIssued
+
+__all__ = [
+    "ActivationCompleted",
+    "ActivationFailed",
+    "Claimed",
+    "ModelCallCompleted",
+    "ModelCallFailed",
+    "ModelCallLost",
+    "ModelCallRequested",
+    "RequestParked",
+    "RolloutFinished",
+    "RunCancelRequested",
+    "RunCancelled",
+    "RunFinished",
+    "RunPaused",
+    "RunRequested",
+    "RunResumeRequested",
+    "RunResumed",
+    "RunStarted",
+    "SandboxCloseRequested",
+    "SandboxCreated",
+    "SandboxDestroyed",
+    "SandboxFailed",
+    "SandboxLost",
+    "SandboxRequested",
+    "SessionClosed",
+    "SessionFailed",
+    "SessionRequested",
+    "Snapshot",
+    "ToolCallCompleted",
+    "ToolCallFailed",
+    "ToolCallLost",
+    "ToolCallRejected",
+    "ToolCallRequested",
+    "VerdictFailed",
+    "VerdictIssued",
+    "VerdictRequested",
+]

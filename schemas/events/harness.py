@@ -1,0 +1,90 @@
+"""What the harness asks of sandboxes, and what it states about sessions. All written by `harness`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from schemas.base import Answer, Event
+from schemas.config import SandboxConfig
+from schemas.tasks import Evidence
+from schemas.values import Failure
+
+
+class SandboxRequested(Event):
+    """A session asks for a machine."""
+
+    TYPE: ClassVar[str] = "sandbox_requested.v1"
+    TO: ClassVar[str | None] = "sandbox"
+
+    sandbox: SandboxConfig
+
+
+class ToolCallRequested(Event):
+    """A session asks for one command in its sandbox; at most once, whatever happens.
+
+    `call_id` is the model's own, `turn` the model call (from 1) that asked, `index` its place among that turn's calls;
+    `tries` counts re-addressing after a stale answer.
+    """
+
+    TYPE: ClassVar[str] = "tool_call_requested.v1"
+    TO: ClassVar[str | None] = "sandbox"
+
+    call_id: str
+    turn: int
+    index: int
+    tool: str
+    command: str
+    timeout_s: float
+    tries: int = 1
+
+
+class ToolCallRejected(Event):
+    """A tool call could not be understood and was not executed; `message` is what the model is told."""
+
+    TYPE: ClassVar[str] = "tool_call_rejected.v1"
+
+    call_id: str
+    turn: int
+    index: int
+    message: str
+
+
+class SandboxCloseRequested(Event):
+    """A session gives its sandbox back."""
+
+    TYPE: ClassVar[str] = "sandbox_close_requested.v1"
+    TO: ClassVar[str | None] = "sandbox"
+
+
+class ActivationCompleted(Event):
+    """The agent has dealt with one input; `answer` is its last message."""
+
+    TYPE: ClassVar[str] = "activation_completed.v1"
+
+    activation: int
+    evidence: Evidence
+
+
+class ActivationFailed(Event):
+    """The agent did not come to an end with one input: out of time, or a defect of ours."""
+
+    TYPE: ClassVar[str] = "activation_failed.v1"
+
+    activation: int
+    failure: Failure
+
+
+class SessionClosed(Answer):
+    """A session is over and its machine is gone; `evidence` is what may be graded."""
+
+    TYPE: ClassVar[str] = "session_closed.v1"
+
+    evidence: Evidence
+
+
+class SessionFailed(Answer):
+    """A session could not be finished for a reason that is not the model's."""
+
+    TYPE: ClassVar[str] = "session_failed.v1"
+
+    failure: Failure

@@ -1,0 +1,51 @@
+"""Names and ids: what a token of a subject may look like, and how event ids are made.
+
+Ids are deterministic: the same cause in the same aggregate always yields the same id, so that a
+repeated append is recognised by the log instead of by a clock or a window.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from typing import Final, Literal, NewType
+
+RunId = NewType("RunId", str)
+RolloutId = NewType("RolloutId", str)
+EventId = NewType("EventId", str)
+
+ActorKind = Literal["cli", "collector", "harness", "sandbox", "verifier", "model", "trainer"]
+WorkerKind = Literal["collector", "harness", "sandbox", "verifier"]
+WORKER_KINDS: Final[tuple[WorkerKind, ...]] = ("collector", "harness", "sandbox", "verifier")
+
+RUN_LEVEL: Final = RolloutId("_")
+"""The rollout token under which facts about a whole run are kept."""
+
+TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def digest_id(*parts: str) -> EventId:
+    """Return 96 bits of SHA-256 over `parts` as 16 URL-safe characters; the parts may hold any text."""
+    joined = "\x1f".join(parts).encode()
+    return EventId(base64.urlsafe_b64encode(hashlib.sha256(joined).digest()[:12]).decode())
+
+
+def session_key(attempt: int) -> str:
+    """Return the key of the session (and of its conversation) in attempt `attempt`, numbered from 1."""
+    return f"s{attempt}"
+
+
+def sandbox_key(attempt: int) -> str:
+    """Return the key of the sandbox that attempt `attempt` works in."""
+    return f"b{attempt}"
+
+
+def verdict_key(attempt: int) -> str:
+    """Return the key of the verdict about attempt `attempt`."""
+    return f"v{attempt}"
+
+
+def capture_key(rollout_id: str, attempt: int) -> str:
+    """Return `<rollout_id>`, or `<rollout_id>-a<n>` for the n-th restart, counted from 0 for the first attempt."""
+    return rollout_id if attempt <= 1 else f"{rollout_id}-a{attempt - 1}"

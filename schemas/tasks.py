@@ -1,0 +1,43 @@
+"""Tasks: what an agent is given, and what only the verifier may see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from schemas.base import Frozen
+from schemas.values import Message
+
+
+class TaskInput(Frozen):
+    """What the agent sees. `task_id` is stable under shuffling and selection."""
+
+    task_id: str
+    messages: tuple[Message, ...]
+
+
+class Task(Frozen):
+    """One task of a taskset.
+
+    `index` is the task's position in the unshuffled source and names its rollouts; `verifier_data` (the
+    expected answer, the generator's entry) goes to the verifier only.
+    """
+
+    index: int = Field(ge=0)
+    input: TaskInput
+    verifier: str
+    verifier_data: dict[str, Any]
+
+    @property
+    def task_id(self) -> str:
+        """Return the id of the task."""
+        return self.input.task_id
+
+
+class Evidence(Frozen):
+    """What a verdict may look at; collected after the session is closed."""
+
+    answer: str | None
+    stop_reason: str
+    turns: int

@@ -1,0 +1,92 @@
+"""Values that several events share: messages, tools, failures, blobs, evidence."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from schemas.base import Frozen
+
+
+class BlobRef(Frozen):
+    """Content kept outside the log, named by its SHA-256 (hex); `size` in bytes."""
+
+    sha256: str
+    size: int
+    media_type: str = "application/octet-stream"
+
+
+class ToolCall(Frozen):
+    """A call as the model wrote it; `arguments` is its raw text, never repaired."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(Frozen):
+    """One message of a conversation."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+class ToolSpec(Frozen):
+    """A tool as the model sees it; `parameters` is a JSON Schema object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class Usage(Frozen):
+    """Tokens of one model call."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class Sampling(Frozen):
+    """Sampling parameters; None means the backend's default. `seed` differs from repeat to repeat if asked."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    seed: int | None = None
+
+
+FailureKind = Literal[
+    "transport_unreachable",
+    "transport_timeout",
+    "provider_unavailable",
+    "provider_rate_limited",
+    "provider_auth",
+    "provider_bad_request",
+    "provider_bad_answer",
+    "context_overflow",
+    "sandbox_unavailable",
+    "sandbox_create_failed",
+    "sandbox_lost",
+    "tool_lost",
+    "verifier_error",
+    "agent_timeout",
+    "cancelled",
+    "stale",
+    "internal",
+    "parked",
+]
+
+HALTING: frozenset[str] = frozenset({"provider_auth", "sandbox_unavailable"})
+"""Failures that every further rollout would meet too: they pause the run instead of using up attempts."""
+
+
+class Failure(Frozen):
+    """Why something did not come about; `terminal` if trying again cannot help."""
+
+    kind: FailureKind
+    message: str
+    stage: Literal["admission", "seed", "agent", "model", "tool", "verification", "cleanup"] = "agent"
+    terminal: bool = False
