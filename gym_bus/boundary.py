@@ -1,0 +1,101 @@
+"""Named places where a process may be killed, and the switch that kills it there.
+
+`GYM_BUS_FAULT="harness.appended:kill:3"` kills this process with SIGKILL when it reaches that place for the third time. Other
+actions: `raise` (an exception), `sleep` (5 s, blocking), `hang` (for ever, blocking), `log` (count only). In production `reach` is
+one comparison. `GYM_BUS_FAULT_COVERAGE=FILE` appends each name once when it is first hit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Final
+
+POINTS: Final[dict[str, tuple[str, ...]]] = {
+    "collector": (
+        "received", "claimed", "decided", "before_append", "append_sent", "appended", "fact_received",
+        "effect_started", "effect_done", "result_appended", "before_ack", "acked",
+    ),
+    "harness": (
+        "received", "claimed", "decided", "before_append", "append_sent", "appended", "fact_received",
+        "effect_started", "effect_done", "result_appended", "before_ack", "acked",
+    ),
+    "model": ("claimed", "before_append", "append_sent", "appended", "effect_started", "effect_done", "result_appended"),
+    "sandbox": (
+        "received", "claimed", "decided", "before_append", "append_sent", "appended",
+        "effect_started", "effect_done", "result_appended", "before_ack", "acked",
+    ),
+    "verifier": (
+        "received", "claimed", "decided", "before_append", "append_sent", "appended",
+        "effect_started", "effect_done", "result_appended", "before_ack", "acked",
+    ),
+    "projector": ("batch_received", "before_commit", "committed", "before_export", "exported"),
+}  # fmt: skip
+BOUNDARIES: Final[tuple[str, ...]] = tuple(f"{kind}.{point}" for kind, points in POINTS.items() for point in points)
+
+Hook = Callable[[str], None]
+
+
+class InjectedFault(Exception):
+    """Raised at a boundary by the action `raise`."""
+
+
+def _act(action: str, name: str) -> None:
+    match action:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "raise":
+            raise InjectedFault(name)
+        case "sleep":
+            time.sleep(5)
+        case "hang":
+            while True:
+                time.sleep(3600)
+        case _:
+            pass
+
+
+def hook_from(spec: str | None, coverage_path: str | None) -> Hook | None:
+    """Return what to do at each boundary, None for nothing; raises ValueError for an unknown place or action."""
+    if not spec and not coverage_path:
+        return None
+    wanted, action, count = (*(spec or "").split(":"), "", "")[:3]
+    if spec and (wanted not in BOUNDARIES or action not in {"kill", "raise", "sleep", "hang", "log"}):
+        msg = f"GYM_BUS_FAULT={spec!r}: want <boundary>:<kill|raise|sleep|hang>:<n>; boundaries: {', '.join(BOUNDARIES)}"
+        raise ValueError(msg)
+    nth, hits, seen = int(count or 1), 0, set[str]()
+
+    def hook(name: str) -> None:
+        nonlocal hits
+        if coverage_path and name not in seen:
+            seen.add(name)
+            with open(coverage_path, "a", encoding="utf-8") as file:  # noqa: PTH123  opened rarely, in tests only
+                file.write(name + "\n")
+        if name == wanted:
+            hits += 1
+            if hits == nth:
+                _act(action, name)
+
+    return hook
+
+
+_hook: Hook | None = hook_from(os.environ.get("GYM_BUS_FAULT"), os.environ.get("GYM_BUS_FAULT_COVERAGE"))
+
+
+def install(hook: Hook | None) -> None:
+    """Replace what happens at boundaries; for tests in one process."""
+    global _hook  # noqa: PLW0603  one switch a process, by design
+    _hook = hook
+
+
+def is_armed() -> bool:
+    """Say whether anything may happen at a boundary."""
+    return _hook is not None
+
+
+def reach(name: str) -> None:
+    """Pass the boundary `name`."""
+    if _hook is not None:
+        _hook(name)

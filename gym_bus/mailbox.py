@@ -1,0 +1,112 @@
+"""Requests and their answers over one subscription of a NATS connection.
+
+nats-py's own request costs a future, a timer and a task each; here a sweep ends what has waited too long, and a refused publish
+fails the call that made it at once instead of letting it time out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from gym_bus.errors import BusRefused, BusUnavailable
+
+SWEEP_S: Final = 0.1
+OnMessage = Callable[[Msg], None]
+
+
+class _Waiting:
+    """One open request: where it went, until when it waits, and who is told."""
+
+    __slots__ = ("deadline", "fail", "on_message", "subject")
+
+    def __init__(self, subject: str, deadline: float, on_message: OnMessage, fail: Callable[[Exception], None]) -> None:
+        self.subject = subject
+        self.deadline = deadline
+        self.on_message = on_message
+        self.fail = fail
+
+
+class Mailbox:
+    """Sends requests and hands answers to whoever waits for them."""
+
+    def __init__(self, client: Client, inbox: str) -> None:
+        """Use the private inbox `inbox` on `client`; call `open` before anything else."""
+        self._client = client
+        self._inbox = inbox
+        self._waiting: dict[str, _Waiting] = {}
+        self._count = 0
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def open(self) -> None:
+        """Subscribe to the inbox."""
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._on_message, pending_msgs_limit=0, pending_bytes_limit=0)
+        self._sweep()
+
+    def close(self) -> None:
+        """Fail everything that still waits."""
+        if self._sweeper:
+            self._sweeper.cancel()
+        for waiting in list(self._waiting.values()):
+            waiting.fail(BusUnavailable("the connection to the bus was closed"))
+        self._waiting.clear()
+
+    async def _on_message(self, message: Msg) -> None:
+        waiting = self._waiting.get(message.subject)
+        if waiting is not None:
+            waiting.on_message(message)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        late = [reply for reply, waiting in self._waiting.items() if waiting.deadline <= now]
+        for reply in late:
+            waiting = self._waiting.pop(reply)
+            waiting.fail(BusUnavailable(f"no answer from the bus to {waiting.subject}"))
+        self._sweeper = loop.call_later(SWEEP_S, self._sweep)
+
+    def refuse(self, subject: str) -> None:
+        """Fail what waits for an answer to `subject`: the bus user may not publish there."""
+        for reply, waiting in list(self._waiting.items()):
+            if waiting.subject.lower() == subject.lower():  # nats-py hands its error on in lower case
+                del self._waiting[reply]
+                waiting.fail(BusRefused(f"this bus user may not publish to {subject}: see gym_bus.topology.rights"))
+
+    def expect(self, subject: str, timeout_s: float, on_message: OnMessage, fail: Callable[[Exception], None]) -> str:
+        """Return a reply subject; `on_message` gets every answer until `forget`, `fail` is called at the deadline."""
+        self._count += 1
+        reply = f"{self._inbox}.{self._count}"
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        self._waiting[reply] = _Waiting(subject, deadline, on_message, fail)
+        return reply
+
+    def forget(self, reply: str) -> None:
+        """Stop waiting at `reply`."""
+        self._waiting.pop(reply, None)
+
+    async def ask(self, subject: str, body: bytes, timeout_s: float, headers: dict[str, str] | None = None) -> Msg:
+        """Send one request and return its first answer; raises `BusUnavailable` or `BusRefused`."""
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+
+        def on_message(message: Msg) -> None:
+            if not future.done():
+                future.set_result(message)
+
+        def fail(error: Exception) -> None:
+            if not future.done():
+                future.set_exception(error)
+
+        reply = self.expect(subject, timeout_s, on_message, fail)
+        try:
+            try:
+                await self._client.publish(subject, body, reply=reply, headers=headers)
+            except Exception as error:  # nats-py raises many kinds; all mean the same to the caller
+                msg = f"cannot send to the bus: {error or type(error).__name__}"
+                raise BusUnavailable(msg) from error
+            return await future
+        finally:
+            self.forget(reply)

@@ -1,0 +1,267 @@
+"""The bus as a NATS server with JetStream: one connection for one kind of actor."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pydantic_core
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from gym_bus import boundary
+from gym_bus.bus import Conflict, Listening, OnDelivery, OnStored, OnTold, Slots, Stored
+from gym_bus.errors import BusUnavailable, Retryable, StoreFull
+from gym_bus.mailbox import Mailbox
+from gym_bus.nats_work import PullLoop
+from gym_bus.topology import event_stream, inbox_prefix
+
+log = structlog.get_logger(__name__)
+
+REQUEST_TIMEOUT_S: Final = 2.0
+PAGE: Final = 256
+CAS_FAILED: Final = 10071
+CAS_BUSY: Final = 10164
+FULL: Final = frozenset({10077, 10047, 10023, 10122})
+_VIOLATION: Final = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
+
+
+def _error_of(answer: dict[str, Any], subject: str) -> Exception | None:
+    error = answer.get("error")
+    if not error:
+        return None
+    code, text = error.get("err_code"), error.get("description", "")
+    if code == CAS_FAILED:
+        return Conflict(f"{subject}: {text}")
+    if code in FULL:
+        return StoreFull(f"the bus's store is full: {text}")
+    return BusUnavailable(f"{subject}: {text} ({code})")
+
+
+def _shard_of_pattern(pattern: str) -> int:
+    return int(pattern.split(".", 3)[2])
+
+
+class NatsBus:
+    """See `gym_bus.bus.Bus`. Made by `connect`."""
+
+    def __init__(self, client: Client, mailbox: Mailbox, user: str) -> None:
+        """Wrap a connected client."""
+        self.client = client
+        self.mailbox = mailbox
+        self._kind = user
+        self._loops: list[PullLoop] = []
+        self._on_reconnect: list[Callable[[], None]] = []
+        self.reconnects = 0
+
+    def on_reconnect(self, call: Callable[[], None]) -> None:
+        """Have `call` called after every reconnect."""
+        self._on_reconnect.append(call)
+
+    def reconnected(self) -> None:
+        """Forget what an earlier server promised."""
+        self.reconnects += 1
+        for loop in self._loops:
+            loop.forget()
+        for call in self._on_reconnect:
+            call()
+
+    async def append(self, subject: str, body: bytes, *, fence: str, expected: int) -> int:
+        """Store one event if nobody else wrote to the aggregate since `expected`."""
+        headers = {
+            "Nats-Expected-Last-Subject-Sequence": str(expected),
+            "Nats-Expected-Last-Subject-Sequence-Subject": f"{fence}.>",
+        }
+        asked = self.mailbox.ask(subject, body, REQUEST_TIMEOUT_S, headers)
+        if boundary.is_armed():
+            asking = asyncio.ensure_future(asked)
+            await asyncio.sleep(0)
+            with contextlib.suppress(Exception):
+                await self.client.flush(1)
+            boundary.reach(f"{self._kind}.append_sent") if self._kind != "cli" else None
+            message = await asking
+        else:
+            message = await asked
+        if not message.data:
+            msg = f"{subject}: nothing stores this subject (are the streams created?)"
+            raise BusUnavailable(msg)
+        answer = pydantic_core.from_json(message.data)
+        if error := _error_of(answer, subject):
+            raise error
+        return int(answer["seq"])
+
+    async def api(self, name: str, request: dict[str, Any] | None = None, timeout_s: float = 5.0) -> dict[str, Any]:
+        """Call the JetStream API `name`; errors come back in the answer."""
+        body = json.dumps(request).encode() if request is not None else b""
+        message = await self.mailbox.ask(f"$JS.API.{name}", body, timeout_s)
+        if not message.data:
+            msg = f"JetStream does not answer {name}: is it enabled on this server?"
+            raise BusUnavailable(msg)
+        answer: dict[str, Any] = pydantic_core.from_json(message.data)
+        return answer
+
+    async def last(self, pattern: str) -> Stored | None:
+        """Return the newest event under `pattern`."""
+        subject = f"$JS.API.DIRECT.GET.{event_stream(_shard_of_pattern(pattern))}"
+        message = await self.mailbox.ask(subject, json.dumps({"last_by_subj": pattern}).encode(), REQUEST_TIMEOUT_S)
+        headers = message.headers or {}
+        if "Nats-Sequence" in headers:
+            return Stored(headers["Nats-Subject"], message.data, int(headers["Nats-Sequence"]))
+        if headers.get("Status", "").startswith("404"):
+            return None
+        msg = f"cannot read {pattern}: {headers.get('Description') or headers.get('Status') or 'no answer'}"
+        raise BusUnavailable(msg)
+
+    async def read(self, pattern: str, *, after: int = 0) -> AsyncIterator[Stored]:
+        """Yield what is stored under `pattern` above `after`, page by page."""
+        while True:
+            page, has_more = await self._page(pattern, after)
+            for stored in page:
+                yield stored
+                after = stored.sequence
+            if not has_more or not page:
+                return
+
+    async def _page(self, pattern: str, after: int) -> tuple[list[Stored], bool]:
+        subject = f"$JS.API.DIRECT.GET.{event_stream(_shard_of_pattern(pattern))}"
+        messages: list[Stored] = []
+        end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        pending = 0
+
+        def on_message(message: Msg) -> None:
+            nonlocal pending
+            headers = message.headers or {}
+            if "Nats-Sequence" in headers:
+                pending = int(headers.get("Nats-Num-Pending", "0"))
+                messages.append(Stored(headers["Nats-Subject"], message.data, int(headers["Nats-Sequence"])))
+            elif not end.done():
+                status = headers.get("Status", "")
+                if status.startswith(("204", "404")):
+                    end.set_result(pending)
+                else:
+                    end.set_exception(BusUnavailable(f"cannot read {pattern}: {headers.get('Description', status)}"))
+
+        def fail(error: Exception) -> None:
+            if not end.done():
+                end.set_exception(error)
+
+        reply = self.mailbox.expect(subject, REQUEST_TIMEOUT_S * 5, on_message, fail)
+        request = {"seq": after + 1, "batch": PAGE, "next_by_subj": pattern}
+        try:
+            try:
+                await self.client.publish(subject, json.dumps(request).encode(), reply=reply)
+            except Exception as error:  # nats-py raises many kinds; all mean the same to the caller
+                msg = f"cannot send to the bus: {error or type(error).__name__}"
+                raise BusUnavailable(msg) from error
+            return messages, await end > 0
+        finally:
+            self.mailbox.forget(reply)
+
+    async def work(self, kind: str, place: str, slots: Slots, deliver: OnDelivery) -> None:
+        """Take requests until cancelled."""
+        loop = PullLoop(self.client, self.mailbox, kind, place, slots, deliver, f"{inbox_prefix(self._kind)}.{secrets.token_hex(6)}")
+        self._loops.append(loop)
+        try:
+            await loop.run()
+        finally:
+            self._loops.remove(loop)
+
+    @asynccontextmanager
+    async def _subscribed(self, pattern: str, on_message: Callable[[Msg], None]) -> AsyncGenerator[None]:
+        async def callback(message: Msg) -> None:
+            on_message(message)
+
+        subscription = await self.client.subscribe(pattern, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(Exception):
+                await subscription.unsubscribe()
+
+    def listen(self, pattern: str, on_stored: OnStored) -> Listening:
+        """Hear stored events as the server republishes them."""
+
+        def on_message(message: Msg) -> None:
+            headers = message.headers or {}
+            on_stored(Stored("gym.evt." + message.subject[9:], message.data, int(headers.get("Nats-Sequence", "0"))))
+
+        return self._subscribed(pattern, on_message)
+
+    async def tell(self, subject: str, body: bytes) -> None:
+        """Publish without storing; a lost connection loses it."""
+        try:
+            await self.client.publish(subject, body)
+        except Exception as error:  # nats-py raises many kinds; all mean the same to the caller
+            msg = f"cannot send to the bus: {error or type(error).__name__}"
+            raise BusUnavailable(msg) from error
+
+    def hear(self, pattern: str, on_told: OnTold) -> Listening:
+        """Hear what is told."""
+        return self._subscribed(pattern, lambda message: on_told(message.subject, message.data))
+
+
+@asynccontextmanager
+async def connect(url: str, user: str, password: str | None, *, name: str = "") -> AsyncGenerator[NatsBus]:
+    """Connect as `user`; raises `Retryable` if the server does not answer within 5 s."""
+    client = Client()
+    bus: NatsBus | None = None
+
+    async def on_error(error: Exception) -> None:
+        if (violation := _VIOLATION.search(str(error))) and bus:
+            bus.mailbox.refuse(violation.group(1))
+            log.error("bus_refused", user=user, subject=violation.group(1))
+        else:
+            log.debug("bus_error", user=user, error=str(error) or type(error).__name__)
+
+    async def on_reconnect() -> None:
+        if bus:
+            bus.reconnected()
+
+    async def quiet() -> None:
+        pass
+
+    try:
+        async with asyncio.timeout(5):
+            await client.connect(
+                url,
+                name=name or user,
+                user=user if password else None,
+                password=password,
+                inbox_prefix=inbox_prefix(user),
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.1,
+                connect_timeout=2,
+                ping_interval=10,
+                max_outstanding_pings=2,
+                allow_reconnect=True,
+                error_cb=on_error,
+                reconnected_cb=on_reconnect,
+                disconnected_cb=quiet,
+                closed_cb=quiet,
+                pending_size=64 * 1024 * 1024,
+            )
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            await client.close()
+        msg = f"the bus at {url} does not answer ({error or type(error).__name__}): is it up? See `gym-bus bus status`"
+        raise Retryable(msg) from error
+    mailbox = Mailbox(client, f"{inbox_prefix(user)}.{secrets.token_hex(6)}")
+    bus = NatsBus(client, mailbox, user)
+    await mailbox.open()
+    try:
+        yield bus
+    finally:
+        mailbox.close()
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(2):
+                await client.flush(1)
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(2):
+                await client.close()

@@ -1,0 +1,35 @@
+"""Secrets never enter the log: known values and well-known shapes are masked in the bytes before they are published."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Final
+
+MASK: Final = b"[redacted]"
+MIN_SECRET_LENGTH: Final = 6
+SHAPES: Final = re.compile(
+    rb"sk-[A-Za-z0-9_-]{16,}|nvapi-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}"
+    rb"|(?<=Bearer )[A-Za-z0-9._~+/-]{16,}=*|hf_[A-Za-z0-9]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}"
+)
+HINTS: Final = (b"sk-", b"nvapi-", b"gh", b"AKIA", b"Bearer ", b"hf_", b"xox")
+"""What every shape starts with: looked for first, because a plain search is ten times as fast as the expression."""
+
+
+class Redactor:
+    """Masks what must not be written down. Values shorter than six characters are not searched for."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        """Know `secrets` in their plain and their JSON-escaped form."""
+        forms = {form for s in secrets if len(s) >= MIN_SECRET_LENGTH for form in (s, json.dumps(s)[1:-1])}
+        self._known = tuple(sorted((f.encode() for f in forms), key=len, reverse=True))
+
+    def clean(self, body: bytes) -> bytes:
+        """Return `body` with every known secret and every secret-like token masked."""
+        for secret in self._known:
+            if secret in body:
+                body = body.replace(secret, MASK)
+        if any(hint in body for hint in HINTS):
+            body = SHAPES.sub(MASK, body)
+        return body

@@ -1,0 +1,284 @@
+"""Taking requests of one kind: which drive gets what, what is kept alive, and what is set aside.
+
+A worker that is handed what it already holds keeps the newer delivery (after a server restart the older one's acknowledgement is never
+answered) and does nothing else. What it has answered lately it acknowledges without a look at the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from gym_bus import boundary
+from gym_bus.bus import Delivery, Slots, Stored
+from gym_bus.codec import Undecodable
+from gym_bus.errors import Fenced, GymBusError, Retryable
+from gym_bus.event_log import Draft, Held
+from gym_bus.runtime.drive import REREAD, Drive, Shell
+from gym_bus.runtime.presence import Presence
+from gym_bus.settings import Settings
+from gym_bus.subjects import AggregateId, parse_event
+from schemas.base import Event
+from schemas.envelope import Envelope
+from schemas.events import RequestParked
+from schemas.ids import RUN_LEVEL
+from schemas.values import Failure
+
+log = structlog.get_logger(__name__)
+
+ANSWERED_KEPT: Final = 20_000
+SWEEP_S: Final = 0.25
+REREAD_MAX_S: Final = 30.0
+MakeDrive = Callable[[Shell, AggregateId, Envelope], Drive[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What makes a worker one of its kind.
+
+    `places` are where it takes requests; `hears` the events of other kinds that its drives wait for, as (kind, event) pairs; `target`
+    says which aggregate a request is about; `make` builds its drive. With `slot_until_done` the request that opens an aggregate
+    keeps its slot until the drive ends (a machine takes room for as long as it lives), else until it is answered.
+    """
+
+    kind: str
+    hears: Sequence[tuple[str, type[Event]]]
+    hears_run: Sequence[tuple[str, type[Event]]]
+    target: Callable[[AggregateId, Envelope], AggregateId]
+    make: MakeDrive
+    slot_until_done: bool = False
+
+
+@dataclass(slots=True)
+class _Holding:
+    """A request in hand: since when its redelivery is held off."""
+
+    delivery: Delivery
+    slots: Slots
+    kept_alive_at: float
+    drive: Drive[Any] | None = None
+
+
+@dataclass
+class Worker:
+    """One kind of actor in this process."""
+
+    role: Role
+    shell: Shell
+    presence: Presence
+    settings: Settings
+    drives: dict[AggregateId, Drive[Any]] = field(default_factory=dict)
+    _by_rollout: dict[tuple[str, str], list[Drive[Any]]] = field(default_factory=dict)
+    _by_run: dict[str, set[AggregateId]] = field(default_factory=dict)
+    _holding: dict[str, _Holding] = field(default_factory=dict)
+    _answered: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    _group: asyncio.TaskGroup | None = None
+    is_draining: bool = False
+
+    async def run(self, places: Sequence[tuple[str, Slots]]) -> None:
+        """Take requests at `places` until cancelled; the drives go on until they are done or the worker is cancelled."""
+        bus = self.shell.log.bus
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            self._group = group
+            for kind, event in self.role.hears:
+                await stack.enter_async_context(bus.listen(f"gym.live.*.*.*.{kind}.*.{event.subject_kind()}", self._on_fact))
+            for kind, event in self.role.hears_run:
+                pattern = f"gym.live.*.*.{RUN_LEVEL}.{kind}.*.{event.subject_kind()}"
+                await stack.enter_async_context(bus.listen(pattern, self._on_run_fact))
+            for place, slots in places:
+                group.create_task(bus.work(self.role.kind, place, slots, self._taker(slots)))
+            group.create_task(self._sweep())
+
+    def _taker(self, slots: Slots) -> Callable[[Delivery], None]:
+        def take(delivery: Delivery) -> None:
+            self.take(delivery, slots)
+
+        return take
+
+    def take(self, delivery: Delivery, slots: Slots) -> None:
+        """Give a request to its drive."""
+        stored = delivery.stored
+        try:
+            request = self.shell.log.decode(stored)
+        except Undecodable as error:
+            slots.give()
+            self._spawn(self._park(stored, delivery, error))
+            return
+        if boundary.is_armed():
+            boundary.reach(f"{self.role.kind}.received")
+        held = self._holding.get(request.event_id)
+        if held:
+            held.delivery = delivery
+            if held.drive and request.event_id in held.drive.deliveries:
+                held.drive.deliveries[request.event_id] = delivery
+            slots.give()
+            return
+        if request.event_id in self._answered:
+            slots.give()
+            delivery.ack()
+            return
+        if self.is_draining:
+            slots.give()
+            delivery.later(0.1)
+            return
+        self._accept(request, delivery, slots)
+
+    def _accept(self, request: Envelope, delivery: Delivery, slots: Slots) -> None:
+        target = self.role.target(parse_event(delivery.stored.subject).aggregate, request)
+        holding = _Holding(delivery, slots, self.shell.clock.monotonic())
+        self._holding[request.event_id] = holding
+        drive = self.drives.get(target)
+        if drive is not None:
+            holding.drive = drive
+            drive.deliveries[request.event_id] = delivery
+            drive.offer(request)
+            return
+        drive = self.role.make(self.shell, target, request)
+        holding.drive = drive
+        drive.deliveries[request.event_id] = delivery
+        self.start(drive)
+
+    def start(self, drive: Drive[Any]) -> None:
+        """Run a drive in the background."""
+        drive.on_answered = self._on_answered
+        self._register(drive)
+        self._spawn(self._run(drive))
+
+    def _register(self, drive: Drive[Any]) -> None:
+        self.drives[drive.aggregate] = drive
+        self._by_rollout.setdefault(drive.aggregate.rollout, []).append(drive)
+        self._by_run.setdefault(drive.aggregate.run_id, set()).add(drive.aggregate)
+
+    def _unregister(self, drive: Drive[Any]) -> None:
+        if self.drives.get(drive.aggregate) is drive:
+            del self.drives[drive.aggregate]
+        siblings = self._by_rollout.get(drive.aggregate.rollout, [])
+        if drive in siblings:
+            siblings.remove(drive)
+        if not siblings:
+            self._by_rollout.pop(drive.aggregate.rollout, None)
+        same_run = self._by_run.get(drive.aggregate.run_id, set())
+        same_run.discard(drive.aggregate)
+        if not same_run:
+            self._by_run.pop(drive.aggregate.run_id, None)
+
+    async def _run(self, drive: Drive[Any]) -> None:
+        held_back: float | None = 0.05
+        try:
+            await drive.run()
+        except Fenced as error:
+            held_back = None
+            log.info("fenced", kind=self.role.kind, aggregate=drive.aggregate.prefix, reason=str(error))
+        except Held as error:
+            held_back = self.presence.remaining_s(error.owner)
+        except Retryable as error:
+            held_back = 1.0
+            log.warning("drive_delayed", aggregate=drive.aggregate.prefix, reason=str(error))
+        except GymBusError as error:
+            log.exception("drive_broke", aggregate=drive.aggregate.prefix)
+            await self._give_up(drive, error)
+        except Exception as error:  # a machine that raises is a defect: its requests are set aside, its neighbours go on
+            log.exception("drive_broke", aggregate=drive.aggregate.prefix)
+            await self._give_up(drive, error)
+        finally:
+            self._unregister(drive)
+            for event_id in list(drive.deliveries):
+                self._let_go(event_id, held_back)
+            for slots in drive.kept_slots:
+                slots.give()
+
+    def _let_go(self, event_id: str, held_back: float | None) -> None:
+        holding = self._holding.pop(event_id, None)
+        if holding:
+            holding.slots.give()
+            if held_back is not None:
+                holding.delivery.later(held_back)
+
+    def _on_answered(self, request_id: str) -> None:
+        self._answered[request_id] = None
+        if len(self._answered) > ANSWERED_KEPT:
+            self._answered.popitem(last=False)
+        if holding := self._holding.pop(request_id, None):
+            if self.role.slot_until_done and holding.drive and holding.drive.opener_id == request_id:
+                holding.drive.kept_slots.append(holding.slots)
+            else:
+                holding.slots.give()
+
+    async def _give_up(self, drive: Drive[Any], error: Exception) -> None:
+        for event_id, delivery in list(drive.deliveries.items()):
+            await self._park(delivery.stored, delivery, error)
+            self._on_answered(event_id)
+
+    async def _park(self, stored: Stored, delivery: Delivery, error: Exception) -> None:
+        """Set a request aside that nobody could finish: an event of its own, which also answers whoever asked."""
+        asked = parse_event(stored.subject).aggregate
+        raw_type, request_id, attempt = "unknown", f"sequence-{stored.sequence}", 1
+        try:
+            raw = self.shell.log.codec.raw(stored.body)
+            raw_type, request_id, attempt = raw["type"], str(raw.get("event_id", request_id)), int(raw.get("attempt", 1))
+        except (Undecodable, ValueError):
+            pass
+        failure = Failure(kind="parked", message=f"{type(error).__name__}: {error}"[:2000], terminal=True)
+        parked = RequestParked(request_id=request_id, request_type=raw_type, tries=1, failure=failure)
+        where = asked.sibling(self.role.kind, f"p{stored.sequence}")
+        await self.shell.log.append_alone(where, attempt, Draft(parked, request_id))
+        log.error("request_parked", request=request_id, type=raw_type, sequence=stored.sequence, reason=failure.message)
+        delivery.ack()
+
+    def _spawn(self, work: Any) -> None:
+        if self._group is None:
+            msg = "a worker takes requests only while it runs"
+            raise RuntimeError(msg)
+        self._group.create_task(work)
+
+    # -- facts -----------------------------------------------------------------------------------------------------------------
+
+    def _on_fact(self, stored: Stored) -> None:
+        drives = self._by_rollout.get(tuple(stored.subject.split(".", 5)[3:5]))  # type: ignore[arg-type]
+        if drives:
+            self._hand_out(stored, drives)
+
+    def _on_run_fact(self, stored: Stored) -> None:
+        aggregates = self._by_run.get(stored.subject.split(".", 4)[3], set())
+        self._hand_out(stored, [self.drives[a] for a in aggregates])
+
+    def _hand_out(self, stored: Stored, drives: Sequence[Drive[Any]]) -> None:
+        try:
+            event = self.shell.log.decode(stored)
+        except Undecodable as error:
+            log.warning("fact_undecodable", subject=stored.subject, reason=str(error))
+            return
+        for drive in list(drives):
+            drive.offer(event)
+
+    async def _sweep(self) -> None:
+        """Keep long requests alive, and read the log for drives that have waited long for an answer."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            now = self.shell.clock.monotonic()
+            for holding in self._holding.values():
+                if now - holding.kept_alive_at > self.settings.ack_wait_s / 3:
+                    holding.kept_alive_at = now
+                    holding.delivery.in_progress()
+            for drive in list(self.drives.values()):
+                patience_s = min(self.settings.reread_s * 2.0**drive.rereads, REREAD_MAX_S)
+                if drive.waiting_since is not None and now - drive.waiting_since > patience_s:
+                    drive.waiting_since = now
+                    drive.rereads += 1
+                    drive.offer(REREAD)
+
+    def reread_all(self) -> None:
+        """Make every drive read the log: the bus was away."""
+        for drive in list(self.drives.values()):
+            drive.offer(REREAD)
+
+    @property
+    def in_hand(self) -> int:
+        """Return how many drives are at work."""
+        return len(self.drives)
