@@ -1,0 +1,1 @@
+"""The collector: runs, and the course of each rollout."""

@@ -1,0 +1,150 @@
+"""One attempt at one rollout as a pure state machine: session, verdict, end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from gym_bus.event_log import Draft
+from gym_bus.runtime.machine import AwaitAnswer, Effect
+from schemas.base import Event, Frozen
+from schemas.config import Retries, RunConfig
+from schemas.envelope import Envelope
+from schemas.events import (
+    RequestParked,
+    RolloutFinished,
+    SessionClosed,
+    SessionFailed,
+    SessionRequested,
+    VerdictFailed,
+    VerdictIssued,
+    VerdictRequested,
+)
+from schemas.events.collector import RolloutState as RowState
+from schemas.tasks import Evidence, Task
+from schemas.values import HALTING, Failure
+
+
+class RolloutState(Frozen):
+    """What is known of one attempt; `failures` counts the earlier attempts that used up one of the allowed ones."""
+
+    attempt: int
+    failures: int
+    cause: str
+    session_id: str | None = None
+    evidence: Evidence | None = None
+    session_event: str | None = None
+    verdict_id: str | None = None
+    verdict: VerdictIssued | None = None
+    failure: Failure | None = None
+    failed_by: str | None = None
+    finished: RolloutFinished | None = None
+
+
+class RolloutMachine:
+    """See `gym_bus.runtime.machine.Machine`. One instance for each rollout: it knows the task and the configuration."""
+
+    state_type = RolloutState
+    opened_by: type[Event] = SessionRequested
+
+    def __init__(self, task: Task, repeat: int, config: RunConfig, *, attempt: int, failures: int, cause: str) -> None:
+        """Run attempt `attempt` at `task` because of the event `cause`."""
+        self._task = task
+        self._repeat = repeat
+        self._config = config
+        self.first = RolloutState(attempt=attempt, failures=failures, cause=cause)
+
+    def begin(self, request: Envelope) -> RolloutState:
+        """Start from what the run's plan says; no request starts a rollout."""
+        del request
+        return self.first
+
+    def evolve(self, state: RolloutState, event: Envelope) -> RolloutState:  # noqa: PLR0911  one arm an event
+        """Fold one event."""
+        data = event.data
+        match data:
+            case SessionRequested():
+                return _with(state, session_id=event.event_id)
+            case SessionClosed() if data.request_id == state.session_id:
+                return _with(state, evidence=data.evidence, session_event=event.event_id)
+            case VerdictRequested():
+                return _with(state, verdict_id=event.event_id)
+            case VerdictIssued() if data.request_id == state.verdict_id:
+                return _with(state, verdict=data, failed_by=event.event_id)
+            case (SessionFailed() | RequestParked()) if data.request_id == state.session_id and not state.evidence:
+                return _with(state, failure=data.failure, failed_by=event.event_id)
+            case (VerdictFailed() | RequestParked()) if data.request_id == state.verdict_id and not state.verdict:
+                return _with(state, failure=data.failure, failed_by=event.event_id)
+            case RolloutFinished():
+                return _with(state, finished=data)
+            case _:
+                return state
+
+    def taken_over(self, state: RolloutState) -> RolloutState:
+        """Nothing of it lives in memory only."""
+        return state
+
+    def decide(self, state: RolloutState, now: datetime) -> Sequence[Draft]:
+        """Say what to append now."""
+        if state.finished:
+            return ()
+        if state.failure:
+            return (Draft(self._end_failed(state, state.failure, now), state.failed_by),)
+        if state.verdict:
+            row: RowState = "scored" if state.evidence and state.evidence.answer is not None else "model_final"
+            return (Draft(RolloutFinished(state=row, reward=state.verdict.reward), state.failed_by),)
+        if state.evidence and not state.verdict_id:
+            requested = VerdictRequested(
+                verifier=self._task.verifier, verifier_data=self._task.verifier_data, evidence=state.evidence
+            )
+            return (Draft(requested, state.session_event),)
+        if not state.session_id:
+            return (Draft(self._session(), state.cause, str(state.attempt)),)
+        return ()
+
+    def _session(self) -> SessionRequested:
+        config = self._config
+        sampling = config.responses_create_params
+        if config.num_repeats_add_seed:
+            sampling = sampling.model_copy(update={"seed": (sampling.seed or 0) + self._repeat})
+        return SessionRequested(
+            task=self._task.input,
+            repeat=self._repeat,
+            agent=config.agent,
+            model=config.model,
+            sandbox=config.sandbox,
+            sampling=sampling,
+        )
+
+    def _end_failed(self, state: RolloutState, failure: Failure, now: datetime) -> RolloutFinished:
+        if failure.kind == "cancelled":
+            return RolloutFinished(state="missing", failure=failure)
+        if failure.kind in HALTING:
+            return RolloutFinished(state="retryable", failure=failure, retry_at=now)
+        if failure.terminal and failure.kind != "parked":
+            return RolloutFinished(state="terminal", failure=failure)
+        if state.failures + 1 >= self._config.retries.max_attempts:
+            return RolloutFinished(state="exhausted", failure=failure)
+        wait_s = retry_wait_s(self._config.retries, state.failures + 1)
+        return RolloutFinished(state="retryable", failure=failure, retry_at=now + timedelta(seconds=wait_s))
+
+    def pending(self, state: RolloutState) -> Sequence[Effect]:
+        """Wait for the session, then for the verdict."""
+        return () if state.finished else (AwaitAnswer("answer"),)
+
+    def is_done(self, state: RolloutState) -> bool:
+        """Say whether this attempt is over."""
+        return state.finished is not None
+
+    def crashed(self, state: RolloutState, failure: Failure) -> Sequence[Draft]:
+        """End the attempt."""
+        return () if state.finished else (Draft(RolloutFinished(state="terminal", failure=failure), state.cause),)
+
+
+def retry_wait_s(retries: Retries, failures: int) -> float:
+    """Return the wait after the `failures`-th counted failure (from 1), in seconds."""
+    return min(retries.backoff_s * 2.0 ** (failures - 1), retries.backoff_max_s)
+
+
+def _with(state: RolloutState, **changes: object) -> RolloutState:
+    return state.model_copy(update=changes)

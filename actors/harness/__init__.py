@@ -1,0 +1,1 @@
+"""The harness: sessions, their activations, and the tool calls that agents make."""

@@ -1,0 +1,143 @@
+"""What the harness does outside: calling models. The gateway library for native agents, in the harness's own process.
+
+A try is stated before it is made and its outcome after; between them nothing else happens. A try whose worker died is stated as lost and
+made again; a recorded answer is never asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import pydantic_core
+
+from actors.harness.session import CallModel, SessionState, SettleCall
+from gym_bus import boundary
+from gym_bus.event_log import Draft
+from gym_bus.runtime.drive import Drive, Interrupted, Outcome
+from gym_bus.subjects import AggregateId
+from providers.models.base import Model, ModelCall, ModelError
+from schemas.config import ModelConfig
+from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested
+from schemas.values import Failure, Message
+from tools.shell import SHELL
+
+BACKOFF_S: Final = 0.5
+BACKOFF_MAX_S: Final = 8.0
+RETRY_AFTER_MAX_S: Final = 60.0
+
+
+def backoff_s(tries: int, call_id: str, wish_s: float | None) -> float:
+    """Return the wait after the failed try number `tries`: doubling, bounded, spread by a hash of the call's id."""
+    if wish_s is not None:
+        return min(max(wish_s, 0.0), RETRY_AFTER_MAX_S)
+    spread = 0.5 + hashlib.sha256(call_id.encode()).digest()[0] / 256
+    return round(min(BACKOFF_S * 2.0 ** (tries - 1), BACKOFF_MAX_S) * spread, 3)
+
+
+def digest_of(parent: str, new_messages: tuple[Message, ...]) -> str:
+    """Return the digest of a conversation: of its parent's digest and what is new, so that it costs what is new."""
+    return hashlib.sha256(parent.encode() + pydantic_core.to_json(new_messages)).hexdigest()[:32]
+
+
+class ModelHandlers:
+    """The handlers of `CallModel` and `SettleCall`; `model_for` gives the backend of a configuration."""
+
+    def __init__(self, model_for: Callable[[ModelConfig], Model]) -> None:
+        """Call the models that `model_for` returns."""
+        self._model_for = model_for
+
+    async def settle(self, drive: Drive[SessionState], effect: SettleCall) -> Outcome:
+        """State an open call as lost once its handler (if it lives in this process) has had its say."""
+        await drive.effect_over(f"model-{effect.turn}")
+        if open_call := drive.state.open_call:
+            await drive.append_sibling(_conversation(drive), Draft(ModelCallLost(request_id=open_call, turn=effect.turn), open_call))
+        return None
+
+    async def call(self, drive: Drive[SessionState], effect: CallModel) -> Outcome:
+        """Get an answer: try, wait, try again, as often as configured."""
+        conversation = _conversation(drive)
+        if open_call := drive.state.open_call:
+            await drive.append_sibling(conversation, Draft(ModelCallLost(request_id=open_call, turn=effect.turn), open_call))
+        while drive.state.turn < effect.turn and not drive.state.failure:
+            retry_in_s = await self._try(drive, effect, conversation)
+            if retry_in_s is None:
+                break
+            try:
+                await drive.interruptible(effect.id, asyncio.sleep(retry_in_s))
+            except Interrupted:
+                break
+        return None
+
+    async def _try(self, drive: Drive[SessionState], effect: CallModel, conversation: AggregateId) -> float | None:
+        """Make one try; return the wait before the next one, None if there is none."""
+        state = drive.state
+        config = state.request.model
+        new_messages = state.messages[state.sent :]
+        digest = digest_of(state.context_digest, new_messages) if new_messages or not state.context_digest else state.context_digest
+        tries = state.call_tries + 1
+        asked = ModelCallRequested(
+            turn=effect.turn, tries=tries, parent_id=state.last_call, new_messages=new_messages, context_digest=digest
+        )
+        tag = f"{effect.turn}/{tries}"
+        requested = await drive.append_sibling(conversation, Draft(asked, state.last_call or state.request_id, tag))
+        call_id, started = requested.event_id, drive.shell.clock.monotonic()
+        retry_in_s: float | None = None
+        try:
+            _reach("effect_started")
+            call = _model_call(drive.state, call_id, effect.turn, tries)
+            answer = await drive.interruptible(effect.id, self._model_for(config).complete(call))
+            _reach("effect_done")
+        except Interrupted:
+            failure = Failure(kind="cancelled", message="nobody waits for the answer any more", stage="model", terminal=True)
+        except ModelError as error:
+            failure = error.failure
+            if not failure.terminal and tries < config.max_tries:
+                retry_in_s = backoff_s(tries, call_id, error.retry_after_s)
+        else:
+            done = ModelCallCompleted(
+                request_id=call_id,
+                turn=effect.turn,
+                message=answer.message,
+                stop_reason=answer.stop_reason,
+                usage=answer.usage,
+                duration_s=round(drive.shell.clock.monotonic() - started, 4),
+            )
+            await drive.append_sibling(conversation, Draft(done, call_id))
+            _reach("result_appended")
+            return None
+        duration_s = round(drive.shell.clock.monotonic() - started, 4)
+        failed = ModelCallFailed(
+            request_id=call_id, turn=effect.turn, failure=failure, retry_in_s=retry_in_s, duration_s=duration_s
+        )
+        await drive.append_sibling(conversation, Draft(failed, call_id))
+        return retry_in_s
+
+    def table(self) -> dict[type[Any], Any]:
+        """Return which handler does which effect."""
+        return {CallModel: self.call, SettleCall: self.settle}
+
+
+def _reach(point: str) -> None:
+    if boundary.is_armed():
+        boundary.reach(f"model.{point}")
+
+
+def _conversation(drive: Drive[SessionState]) -> AggregateId:
+    return drive.aggregate.sibling("model", drive.aggregate.key)
+
+
+def _model_call(state: SessionState, call_id: str, turn: int, tries: int) -> ModelCall:
+    return ModelCall(
+        call_id=call_id,
+        task_id=state.request.task.task_id,
+        repeat=state.request.repeat,
+        turn=turn,
+        tries=tries,
+        messages=state.messages,
+        tools=(SHELL,) if state.agent.enable_tools else (),
+        sampling=state.request.sampling,
+        parallel_tool_calls=state.agent.parallel_tool_calls,
+    )

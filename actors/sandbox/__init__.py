@@ -1,0 +1,1 @@
+"""The sandbox actor: the only one that holds machines."""

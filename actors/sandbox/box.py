@@ -1,0 +1,173 @@
+"""One machine as a pure state machine: created by label, commands one after the other, destroyed.
+
+A machine dies with the process that holds it, so whoever takes the aggregate over finds it lost: open commands become `ToolCallLost`
+(they may have been started once), and nothing is ever started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from gym_bus.event_log import Draft
+from gym_bus.runtime.machine import AwaitAnswer, Effect
+from schemas.base import Event, Frozen
+from schemas.envelope import Envelope
+from schemas.events import (
+    SandboxCloseRequested,
+    SandboxCreated,
+    SandboxDestroyed,
+    SandboxFailed,
+    SandboxLost,
+    SandboxRequested,
+    SessionClosed,
+    SessionFailed,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallLost,
+    ToolCallRequested,
+)
+from schemas.values import Failure
+
+DIED: Final = "the process that held the machine died, and the machine with it"
+ABANDONED: Final = "the session gave the machine up before the command was answered"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateBox(Effect):
+    """Make the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunCommand(Effect):
+    """Run one command, at most once."""
+
+    request: ToolCallRequested
+    requester_epoch: int
+    requester_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class DestroyBox(Effect):
+    """End the machine."""
+
+
+class OpenCall(Frozen):
+    """A command that has been asked for and not answered."""
+
+    request_id: str
+    request: ToolCallRequested
+    epoch: int
+    key: str
+
+
+class BoxState(Frozen):
+    """What is known of a machine."""
+
+    request: SandboxRequested
+    request_id: str
+    is_created: bool = False
+    is_lost: bool = False
+    lost_reason: str | None = None
+    is_over: bool = False
+    is_closing: bool = False
+    close_id: str | None = None
+    answered: frozenset[str] = frozenset()
+    calls: tuple[OpenCall, ...] = ()
+
+
+class BoxMachine:
+    """See `gym_bus.runtime.machine.Machine`."""
+
+    state_type = BoxState
+    opened_by: type[Event] = SandboxRequested
+
+    def begin(self, request: Envelope) -> BoxState:
+        """Start with the request for a machine."""
+        data = request.data
+        if not isinstance(data, SandboxRequested):
+            raise TypeError(request.type)
+        return BoxState(request=data, request_id=request.event_id)
+
+    def evolve(self, state: BoxState, event: Envelope) -> BoxState:  # noqa: PLR0911  one arm an event
+        """Fold one event."""
+        data = event.data
+        match data:
+            case ToolCallRequested():
+                known = event.event_id in state.answered or any(c.request_id == event.event_id for c in state.calls)
+                call = OpenCall(request_id=event.event_id, request=data, epoch=event.epoch, key=event.key)
+                return state if known else _with(state, calls=(*state.calls, call))
+            case ToolCallCompleted() | ToolCallFailed() | ToolCallLost():
+                calls = tuple(c for c in state.calls if c.request_id != data.request_id)
+                return _with(state, calls=calls, answered=state.answered | {data.request_id})
+            case SandboxCreated():
+                return _with(state, is_created=True)
+            case SandboxFailed():
+                return _with(state, is_over=True)
+            case SandboxLost():
+                return _with(state, is_lost=True, lost_reason=data.reason)
+            case SandboxCloseRequested():
+                return _with(state, is_closing=True, close_id=event.event_id)
+            case SessionClosed() | SessionFailed() if not state.is_closing:
+                return _with(state, is_closing=True, close_id=event.event_id)
+            case SandboxDestroyed():
+                return _with(state, is_over=True)
+            case _:
+                return state
+
+    def taken_over(self, state: BoxState) -> BoxState:
+        """The machine is gone with its holder."""
+        return _with(state, lost_reason=state.lost_reason or DIED) if state.is_created and not state.is_over else state
+
+    def decide(self, state: BoxState, now: datetime) -> Sequence[Draft]:  # noqa: ARG002  nothing here depends on time
+        """Answer for what is lost, and for commands whose session is giving the machine up."""
+        if state.is_over:
+            return ()
+        if not state.lost_reason:
+            return tuple(_lost(call, ABANDONED) for call in state.calls) if state.is_closing else ()
+        drafts: list[Draft] = []
+        if not state.is_lost:
+            drafts.append(Draft(SandboxLost(reason=state.lost_reason), state.request_id))
+        drafts += [_lost(call, state.lost_reason) for call in state.calls]
+        if state.is_closing and state.close_id:
+            drafts.append(Draft(SandboxDestroyed(request_id=state.close_id), state.close_id))
+        return drafts
+
+    def pending(self, state: BoxState) -> Sequence[Effect]:
+        """Create, then run the oldest open command, then destroy."""
+        if state.is_over:
+            return ()
+        if state.lost_reason:
+            return (AwaitAnswer("close"),)
+        if not state.is_created:
+            return (CreateBox("create"),)
+        if state.is_closing:
+            return (DestroyBox("destroy"),)
+        if state.calls:
+            first = state.calls[0]
+            return (RunCommand(f"run-{first.request_id}", first.request, first.epoch, first.key),)
+        return (AwaitAnswer("next"),)
+
+    def is_done(self, state: BoxState) -> bool:
+        """Say whether the machine is over; a lost one waits to be closed, so that what is still sent to it is answered."""
+        return state.is_over
+
+    def crashed(self, state: BoxState, failure: Failure) -> Sequence[Draft]:
+        """Answer everyone: no machine, or a machine that cannot be trusted."""
+        if state.is_over:
+            return ()
+        if not state.is_created:
+            return (Draft(SandboxFailed(request_id=state.request_id, failure=failure), state.request_id),)
+        if not state.lost_reason:
+            return (Draft(SandboxLost(reason=failure.message), state.request_id),)
+        return ()
+
+
+def _lost(call: OpenCall, reason: str) -> Draft:
+    return Draft(ToolCallLost(request_id=call.request_id, reason=reason), call.request_id)
+
+
+def _with(state: BoxState, **changes: object) -> BoxState:
+    return state.model_copy(update=changes)

@@ -1,0 +1,1 @@
+"""The verifier: grades what a closed session left behind."""

@@ -1,0 +1,1 @@
+"""What gym-bus speaks to: benchmarks, harnesses, trainers, file formats."""

@@ -1,0 +1,1 @@
+"""What gym-bus calls: models and sandboxes."""

@@ -1,0 +1,60 @@
+"""What a model is to the rest of gym-bus: one call, one answer, one way to fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from gym_bus.errors import GymBusError
+from schemas.events.model import StopReason
+from schemas.values import Failure, Message, Sampling, ToolSpec, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """One try at one call.
+
+    `call_id` is the id of the try's `ModelCallRequested`; `turn` counts the conversation's calls from 1. `task_id`, `repeat` and
+    `turn` identify what is asked independently of time, attempt and process.
+    """
+
+    call_id: str
+    task_id: str
+    repeat: int
+    turn: int
+    tries: int
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    sampling: Sampling
+    parallel_tool_calls: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """What came back, exactly as the model wrote it."""
+
+    message: Message
+    stop_reason: StopReason
+    usage: Usage
+
+
+class ModelError(GymBusError):
+    """A call failed; `failure.terminal` says that repeating it cannot help. `retry_after_s` is the backend's own wish."""
+
+    def __init__(self, failure: Failure, retry_after_s: float | None = None) -> None:
+        """Keep the failure; its message is the error's text."""
+        super().__init__(failure.message)
+        self.failure = failure
+        self.retry_after_s = retry_after_s
+
+
+class Model(Protocol):
+    """A model backend. One instance serves all calls of one configuration in a process."""
+
+    async def complete(self, call: ModelCall) -> ModelAnswer:
+        """Answer `call`; raise `ModelError` for every failure, within the configured `timeout_s`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give back connections."""
+        ...
