@@ -20,7 +20,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "harness": (
         "received", "claimed", "decided", "before_append", "append_sent", "appended", "fact_received",
-        "effect_started", "effect_done", "result_appended", "before_ack", "acked",
+        "effect_started", "effect_done", "before_ack", "acked",
     ),
     "model": ("claimed", "before_append", "append_sent", "appended", "effect_started", "effect_done", "result_appended"),
     "sandbox": (
@@ -28,7 +28,7 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
         "effect_started", "effect_done", "result_appended", "before_ack", "acked",
     ),
     "verifier": (
-        "received", "claimed", "decided", "before_append", "append_sent", "appended",
+        "received", "claimed", "before_append", "append_sent", "appended",
         "effect_started", "effect_done", "result_appended", "before_ack", "acked",
     ),
     "projector": ("batch_received", "before_commit", "committed", "before_export", "exported"),
@@ -95,7 +95,7 @@ def is_armed() -> bool:
     return _hook is not None
 
 
-def reach(name: str) -> None:
-    """Pass the boundary `name`."""
-    if _hook is not None:
-        _hook(name)
+def reach(kind: str, point: str) -> None:
+    """Pass the boundary `point` of the actor `kind`, if that is one."""
+    if _hook is not None and point in POINTS.get(kind, ()):
+        _hook(f"{kind}.{point}")

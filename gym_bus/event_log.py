@@ -81,19 +81,15 @@ class Held(Retryable):
 class EventLog:
     """The log as one kind of actor in one incarnation of a host sees it."""
 
-    def __init__(self, bus: Bus, codec: Codec, clock: Clock, *, kind: str, worker: str, patience_s: float) -> None:
+    def __init__(self, bus: Bus, codec: Codec, clock: Clock, *, worker: str, patience_s: float) -> None:
         """Write as `worker` (host and boot id); keep trying an append for `patience_s` when the bus is away or full."""
         self.bus = bus
         self.codec = codec
         self.worker = worker
         self._clock = clock
-        self._kind = kind
+
         self._patience_s = patience_s
         self.on_store_full: Callable[[], None] = lambda: None
-
-    def _reach(self, actor: str, point: str) -> None:
-        if boundary.is_armed() and actor in boundary.POINTS:
-            boundary.reach(f"{actor}.{point}")
 
     def decode(self, stored: Stored) -> Envelope:
         """Return the event of stored bytes; raises `Undecodable`."""
@@ -123,7 +119,7 @@ class EventLog:
             sequence, _ = await self._store(writer, subject, self.codec.encode(envelope), envelope.event_id)
         except (Fenced, Corrupt):
             return None
-        self._reach(aggregate.actor, "claimed")
+        boundary.reach(aggregate.actor, "claimed")
         return Writer(aggregate, attempt, sequence, sequence, after.ordinal)
 
     async def claim_over(self, aggregate: AggregateId, attempt: int, request_id: str | None) -> Writer:
@@ -153,13 +149,13 @@ class EventLog:
             envelope = envelope.model_copy(update={"place": draft.place})
         else:
             subject = event_subject(aggregate, draft.data.subject_kind())
-        self._reach(aggregate.actor, "before_append")
+        boundary.reach(aggregate.actor, "before_append")
         sequence, body = await self._store(writer, subject, self.codec.encode(envelope), envelope.event_id)
         stored = self.codec.decode(subject, body, sequence) if body else envelope.model_copy(update={"sequence": sequence})
         writer.last_sequence, writer.ordinal = sequence, ordinal
         if is_snapshot:
             writer.snapshot_ordinal = ordinal
-        self._reach(aggregate.actor, "appended")
+        boundary.reach(aggregate.actor, "appended")
         return stored
 
     async def append_alone(self, aggregate: AggregateId, attempt: int, draft: Draft) -> Envelope:

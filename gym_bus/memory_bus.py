@@ -47,6 +47,10 @@ class _Queued:
     token: int = 0
 
 
+def _queue_of(subject: str) -> str:
+    return ".".join(subject.split(".")[:4])
+
+
 class MemoryServer:
     """What is stored, and who listens."""
 
@@ -64,7 +68,6 @@ class MemoryServer:
         self._listeners: dict[int, tuple[str, OnStored]] = {}
         self._hearers: dict[int, tuple[str, OnTold]] = {}
         self._next = 0
-        self.arrived = asyncio.Event()
         self.on_kill: list[Callable[[], None]] = []
 
     def number(self) -> int:
@@ -79,7 +82,6 @@ class MemoryServer:
             for item in queue.values():
                 item.visible_at = 0.0
                 item.token = self.number()
-        self.arrived.set()
         for call in list(self.on_kill):
             call()
 
@@ -104,9 +106,7 @@ class MemoryServer:
         self._rollouts.setdefault(f"{parsed.aggregate.run_id}.{parsed.aggregate.rollout_id}", []).append(stored)
         if parsed.to:
             queued = queue_subject_of_event(subject)
-            name = ".".join(queued.split(".")[:4])
-            self._queues.setdefault(name, {})[stored.sequence] = _Queued(queued, stored)
-            self.arrived.set()
+            self._queues.setdefault(_queue_of(queued), {})[stored.sequence] = _Queued(queued, stored)
         live = "gym.live." + subject.removeprefix("gym.evt.")
         if not self.faults.strikes(self.faults.live_lost):
             for pattern, on_stored in list(self._listeners.values()):
@@ -132,15 +132,18 @@ class MemoryServer:
         return None
 
     def settle(self, item: _Queued, token: int, visible_at: float | None) -> None:
-        """Acknowledge (None) or put back a request; an old token is ignored, as a killed server would."""
-        queue = self._queues.get(".".join(item.subject.split(".")[:4]), {})
-        if item.stored.sequence in queue and (item.token == token or visible_at is None):
-            if visible_at is None:
-                if item.token == token:
-                    del queue[item.stored.sequence]
-            else:
-                item.visible_at = visible_at
-                self.arrived.set()
+        """Acknowledge (None) or put back a request; a delivery from before a restart or a redelivery has no say."""
+        queue = self._queues.get(_queue_of(item.subject), {})
+        if item.token != token or item.stored.sequence not in queue:
+            return
+        if visible_at is None:
+            del queue[item.stored.sequence]
+        else:
+            item.visible_at = visible_at
+
+    def queue_names(self) -> list[str]:
+        """Return the names of the queues that hold something."""
+        return [name for name, queue in self._queues.items() if queue]
 
     def pending(self) -> int:
         """Return how many requests are not acknowledged."""
@@ -231,8 +234,7 @@ class MemoryBus:
             raise BusRefused(msg)
         await self._arrive()
         sequence = self.server.append(subject, body, fence, expected)
-        if boundary.is_armed() and self._user in boundary.POINTS:
-            boundary.reach(f"{self._user}.append_sent")
+        boundary.reach(self._user, "append_sent")
         if self.server.faults.strikes(self.server.faults.ack_lost):
             await asyncio.sleep(2.0)
             msg = f"no answer from the bus to {subject}"

@@ -85,7 +85,7 @@ class NatsBus:
             await asyncio.sleep(0)
             with contextlib.suppress(Exception):
                 await self.client.flush(1)
-            boundary.reach(f"{self._kind}.append_sent") if self._kind != "cli" else None
+            boundary.reach(self._kind, "append_sent")
             message = await asking
         else:
             message = await asked

@@ -22,8 +22,15 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         """Know `secrets` in their plain and their JSON-escaped form."""
-        forms = {form for s in secrets if len(s) >= MIN_SECRET_LENGTH for form in (s, json.dumps(s)[1:-1])}
-        self._known = tuple(sorted((f.encode() for f in forms), key=len, reverse=True))
+        self._known: tuple[bytes, ...] = ()
+        for secret in secrets:
+            self.learn(secret)
+
+    def learn(self, secret: str) -> None:
+        """Mask `secret` from now on."""
+        if len(secret) >= MIN_SECRET_LENGTH:
+            forms = {*self._known, secret.encode(), json.dumps(secret)[1:-1].encode()}
+            self._known = tuple(sorted(forms, key=len, reverse=True))
 
     def clean(self, body: bytes) -> bytes:
         """Return `body` with every known secret and every secret-like token masked."""

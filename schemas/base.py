@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 
 class Frozen(BaseModel):
     """A value: immutable, compared by content, unknown fields refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_bytes="base64")
+
+
+class Tagged(Frozen):
+    """A member of a union told apart by `type`, which is therefore always written, also when defaults are left out."""
+
+    type: str
+
+    @model_serializer(mode="wrap")
+    def _with_tag(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {"type": self.type, **handler(self)}
 
 
 class Event(Frozen):

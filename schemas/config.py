@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from schemas.base import Frozen
+from schemas.base import Frozen, Tagged
 from schemas.values import Sampling
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
@@ -25,14 +25,14 @@ class ReasoningGymDataset(Frozen):
     config: dict[str, Any] = Field(default_factory=dict)
 
 
-class ReasoningGymTaskset(Frozen):
+class ReasoningGymTaskset(Tagged):
     """Tasks made by Reasoning Gym's generators, scored by the generators' own scorers."""
 
     type: Literal["reasoning_gym"] = "reasoning_gym"
     datasets: tuple[ReasoningGymDataset, ...]
 
 
-class JsonlTaskset(Frozen):
+class JsonlTaskset(Tagged):
     """Rows of question and answer in a JSON-lines file (GSM8K's form), graded by math-verify."""
 
     type: Literal["jsonl"] = "jsonl"
@@ -57,7 +57,7 @@ class SimpleAgent(Frozen):
     tool_timeout_s: Seconds = 30
 
 
-class ScriptedModel(Frozen):
+class ScriptedModel(Tagged):
     """The deterministic stand-in. `latency_s` is the mean of a call; it varies uniformly by `latency_spread` (0 to 1).
 
     `error_rate` is the share of wrong final answers, `malformed_rate` of unparsable tool arguments, `failure_rate` of
@@ -81,7 +81,7 @@ class ScriptedModel(Frozen):
         return "scripted (deterministic stand-in, not a language model)"
 
 
-class OpenAIModel(Frozen):
+class OpenAIModel(Tagged):
     """Any backend that speaks OpenAI Chat Completions. `policy_api_key` is a secret's name, never the key itself."""
 
     type: Literal["openai"] = "openai"
@@ -111,7 +111,7 @@ class SandboxLimits(Frozen):
     output_bytes: int = Field(default=32_768, ge=256, le=1_048_576)
 
 
-class Bubblewrap(Frozen):
+class Bubblewrap(Tagged):
     """A sandbox of namespaces: no network, read-only system, no capabilities, a non-root user."""
 
     type: Literal["bubblewrap"] = "bubblewrap"
@@ -119,7 +119,7 @@ class Bubblewrap(Frozen):
     ledger_path: str | None = None
 
 
-class UnsafeLocal(Frozen):
+class UnsafeLocal(Tagged):
     """Bare processes on this machine, with this user's rights. Never chosen by default."""
 
     type: Literal["unsafe_local"] = "unsafe_local"
@@ -127,7 +127,7 @@ class UnsafeLocal(Frozen):
     ledger_path: str | None = None
 
 
-class Inline(Frozen):
+class Inline(Tagged):
     """No machine at all: the actor itself works out `echo $((…))`. For benchmarks and unit tests."""
 
     type: Literal["inline"] = "inline"

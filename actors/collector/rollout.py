@@ -39,6 +39,7 @@ class RolloutState(Frozen):
     failure: Failure | None = None
     failed_by: str | None = None
     finished: RolloutFinished | None = None
+    finished_id: str | None = None
 
 
 class RolloutMachine:
@@ -76,7 +77,7 @@ class RolloutMachine:
             case (VerdictFailed() | RequestParked()) if data.request_id == state.verdict_id and not state.verdict:
                 return _with(state, failure=data.failure, failed_by=event.event_id)
             case RolloutFinished():
-                return _with(state, finished=data)
+                return _with(state, finished=data, finished_id=event.event_id)
             case _:
                 return state
 

@@ -86,10 +86,10 @@ class ModelHandlers:
         call_id, started = requested.event_id, drive.shell.clock.monotonic()
         retry_in_s: float | None = None
         try:
-            _reach("effect_started")
+            boundary.reach("model", "effect_started")
             call = _model_call(drive.state, call_id, effect.turn, tries)
             answer = await drive.interruptible(effect.id, self._model_for(config).complete(call))
-            _reach("effect_done")
+            boundary.reach("model", "effect_done")
         except Interrupted:
             failure = Failure(kind="cancelled", message="nobody waits for the answer any more", stage="model", terminal=True)
         except ModelError as error:
@@ -106,7 +106,7 @@ class ModelHandlers:
                 duration_s=round(drive.shell.clock.monotonic() - started, 4),
             )
             await drive.append_sibling(conversation, Draft(done, call_id))
-            _reach("result_appended")
+            boundary.reach("model", "result_appended")
             return None
         duration_s = round(drive.shell.clock.monotonic() - started, 4)
         failed = ModelCallFailed(
@@ -118,11 +118,6 @@ class ModelHandlers:
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""
         return {CallModel: self.call, SettleCall: self.settle}
-
-
-def _reach(point: str) -> None:
-    if boundary.is_armed():
-        boundary.reach(f"model.{point}")
 
 
 def _conversation(drive: Drive[SessionState]) -> AggregateId:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -47,6 +47,11 @@ class Shell:
     is_alive: Callable[[str], bool]
     max_takeovers: int
     snapshot_every: int
+    sibling_logs: Mapping[str, EventLog] = field(default_factory=dict)
+
+    def log_of(self, actor: str) -> EventLog:
+        """Return the log as the bus user of `actor`, which may be another than the drive's own."""
+        return self.sibling_logs.get(actor, self.log)
 
 
 T = TypeVar("T")
@@ -100,6 +105,8 @@ class Drive(Generic[S]):
         self.state: S
         self.writer: Writer
         self.on_answered: Callable[[str], None] = lambda _: None
+        self.on_over: Callable[[], None] = lambda: None
+        self.takes_from_living = False
         self._request = request
         self._begin = begin
         self._inbox: asyncio.Queue[Envelope | _Done | Wake] = asyncio.Queue()
@@ -112,6 +119,11 @@ class Drive(Generic[S]):
         self._answers: set[str] = set()
         self._read_to = max(0, request.sequence - 1) if request else 0
         self._is_opener = request is None or isinstance(request.data, machine.opened_by)
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether it has been claimed and folded, so that there is a state to look at."""
+        return hasattr(self, "state")
 
     # -- what others do to it --------------------------------------------------------------------------------------------------
 
@@ -180,7 +192,7 @@ class Drive(Generic[S]):
         owner = claims[-1] if claims else await self.shell.log.last(event_subject(self.aggregate, CLAIM))
         if owner and isinstance(owner.data, Claimed):
             worker = owner.data.worker
-            if worker != self.shell.log.worker and self.shell.is_alive(worker):
+            if worker != self.shell.log.worker and not self.takes_from_living and self.shell.is_alive(worker):
                 raise Held(worker)
 
     @staticmethod
@@ -239,8 +251,7 @@ class Drive(Generic[S]):
     async def _settle(self) -> None:
         """Append what is decided until nothing more is."""
         while drafts := self.machine.decide(self.state, self.shell.clock.now()):
-            if boundary.is_armed():
-                boundary.reach(f"{self.shell.kind}.decided")
+            boundary.reach(self.shell.kind, "decided")
             for draft in drafts:
                 await self.append(draft)
         if self.writer.ordinal - self.writer.snapshot_ordinal >= self.shell.snapshot_every:
@@ -258,12 +269,13 @@ class Drive(Generic[S]):
 
     async def append_sibling(self, aggregate: AggregateId, draft: Draft) -> Envelope:
         """Append one event to another aggregate that belongs to this one, claiming it on first use; it is folded too."""
+        log_ = self.shell.log_of(aggregate.actor)
         writer = self._siblings.get(aggregate)
         if writer is None:
-            writer = await self.shell.log.claim(aggregate, self.attempt, draft.cause)
-            writer = writer or await self.shell.log.claim_over(aggregate, self.attempt, draft.cause)
+            writer = await log_.claim(aggregate, self.attempt, draft.cause)
+            writer = writer or await log_.claim_over(aggregate, self.attempt, draft.cause)
             self._siblings[aggregate] = writer
-        event = await self.shell.log.append(writer, draft)
+        event = await log_.append(writer, draft)
         self._evolve(event)
         return event
 
@@ -284,17 +296,14 @@ class Drive(Generic[S]):
     def _answered(self, request_id: str) -> None:
         delivery = self.deliveries.pop(request_id, None)
         if delivery:
-            if boundary.is_armed():
-                boundary.reach(f"{self.shell.kind}.before_ack")
+            boundary.reach(self.shell.kind, "before_ack")
             delivery.ack()
-            if boundary.is_armed():
-                boundary.reach(f"{self.shell.kind}.acked")
+            boundary.reach(self.shell.kind, "acked")
         self.on_answered(request_id)
 
     async def _absorb(self, item: Envelope | _Done | Wake) -> None:
         if isinstance(item, Envelope):
-            if boundary.is_armed() and f"{self.shell.kind}.fact_received" in boundary.BOUNDARIES:
-                boundary.reach(f"{self.shell.kind}.fact_received")
+            boundary.reach(self.shell.kind, "fact_received")
             self.rereads = 0
             self._evolve(item)
         elif isinstance(item, _Done):
@@ -305,8 +314,7 @@ class Drive(Generic[S]):
                 await self._break_down(item.effect_id, item.error)
             elif isinstance(item.outcome, Draft) and not self._is_answered(item.outcome):
                 await self.append(item.outcome)
-                if boundary.is_armed():
-                    boundary.reach(f"{self.shell.kind}.result_appended")
+                boundary.reach(self.shell.kind, "result_appended")
         elif item is REREAD:
             where = self.aggregate
             async for event in self.shell.log.read(rollout_pattern(where.shard, where.run_id, where.rollout_id), self._read_to):
@@ -358,11 +366,9 @@ class Drive(Generic[S]):
 
     async def _run_effect(self, effect: Effect) -> None:
         try:
-            if boundary.is_armed():
-                boundary.reach(f"{self.shell.kind}.effect_started")
+            boundary.reach(self.shell.kind, "effect_started")
             outcome = await self.shell.handlers[type(effect)](self, effect)
-            if boundary.is_armed():
-                boundary.reach(f"{self.shell.kind}.effect_done")
+            boundary.reach(self.shell.kind, "effect_done")
         except Exception as error:  # the one place: whatever a handler raises is answered, never swallowed
             self._inbox.put_nowait(_Done(effect.id, error=error))
         else:

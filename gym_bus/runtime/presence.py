@@ -27,11 +27,17 @@ class Presence:
         self._worker = worker
         self._lease_s = lease_s
         self._heard: dict[str, float] = {}
+        self._left: set[str] = set()
         self._since = clock.monotonic()
 
     def heard(self, worker: str) -> None:
         """Note a heartbeat."""
         self._heard[worker] = self._clock.monotonic()
+
+    def gone(self, worker: str) -> None:
+        """Note that `worker` has said goodbye: its lease is over."""
+        self._heard.pop(worker, None)
+        self._left.add(worker)
 
     def reset(self) -> None:
         """Start all leases anew: while the bus was away nobody could be heard."""
@@ -43,7 +49,7 @@ class Presence:
 
     def is_alive(self, worker: str) -> bool:
         """Say whether `worker` may still be at work; an earlier life of this very host is not (its lock was free)."""
-        if worker != self._worker and host_of(worker) == host_of(self._worker):
+        if worker in self._left or (worker != self._worker and host_of(worker) == host_of(self._worker)):
             return False
         return worker == self._worker or self.silent_for_s(worker) < self._lease_s
 
@@ -56,6 +62,8 @@ class Presence:
         lives = [worker for worker in self._heard if host_of(worker) == host_id]
         if any(self.silent_for_s(worker) < self._lease_s for worker in lives):
             return True
+        if any(host_of(worker) == host_id for worker in self._left) and not lives:
+            return False
         return self._clock.monotonic() - self._since < self._lease_s
 
     def forget_old(self) -> None:

@@ -33,6 +33,7 @@ from schemas.values import Failure
 log = structlog.get_logger(__name__)
 
 ANSWERED_KEPT: Final = 20_000
+RUN_FACTS_KEPT: Final = 1_000
 SWEEP_S: Final = 0.25
 REREAD_MAX_S: Final = 30.0
 MakeDrive = Callable[[Shell, AggregateId, Envelope], Drive[Any]]
@@ -79,7 +80,8 @@ class Worker:
     _holding: dict[str, _Holding] = field(default_factory=dict)
     _answered: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _group: asyncio.TaskGroup | None = None
-    is_draining: bool = False
+    _run_facts: OrderedDict[str, Envelope] = field(default_factory=OrderedDict)
+    _fetching: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def run(self, places: Sequence[tuple[str, Slots]]) -> None:
         """Take requests at `places` until cancelled; the drives go on until they are done or the worker is cancelled."""
@@ -92,10 +94,20 @@ class Worker:
                 pattern = f"gym.live.*.*.{RUN_LEVEL}.{kind}.*.{event.subject_kind()}"
                 await stack.enter_async_context(bus.listen(pattern, self._on_run_fact))
             for place, slots in places:
-                group.create_task(bus.work(self.role.kind, place, slots, self._taker(slots)))
+                self._fetching.append(group.create_task(bus.work(self.role.kind, place, slots, self.taker(slots))))
             group.create_task(self._sweep())
 
-    def _taker(self, slots: Slots) -> Callable[[Delivery], None]:
+    async def drain(self, timeout_s: float) -> None:
+        """Take nothing new and wait until what is in hand is over, at most `timeout_s`."""
+        for task in self._fetching:
+            task.cancel()
+        deadline = self.shell.clock.monotonic() + timeout_s
+        while self.drives and self.shell.clock.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+
+    def taker(self, slots: Slots) -> Callable[[Delivery], None]:
+        """Return what takes deliveries that have used one of `slots`."""
+
         def take(delivery: Delivery) -> None:
             self.take(delivery, slots)
 
@@ -110,8 +122,7 @@ class Worker:
             slots.give()
             self._spawn(self._park(stored, delivery, error))
             return
-        if boundary.is_armed():
-            boundary.reach(f"{self.role.kind}.received")
+        boundary.reach(self.role.kind, "received")
         held = self._holding.get(request.event_id)
         if held:
             held.delivery = delivery
@@ -122,10 +133,6 @@ class Worker:
         if request.event_id in self._answered:
             slots.give()
             delivery.ack()
-            return
-        if self.is_draining:
-            slots.give()
-            delivery.later(0.1)
             return
         self._accept(request, delivery, slots)
 
@@ -148,6 +155,8 @@ class Worker:
         """Run a drive in the background."""
         drive.on_answered = self._on_answered
         self._register(drive)
+        if fact := self._run_facts.get(drive.aggregate.run_id):
+            drive.offer(fact)
         self._spawn(self._run(drive))
 
     def _register(self, drive: Drive[Any]) -> None:
@@ -192,6 +201,7 @@ class Worker:
                 self._let_go(event_id, held_back)
             for slots in drive.kept_slots:
                 slots.give()
+            drive.on_over()
 
     def _let_go(self, event_id: str, held_back: float | None) -> None:
         holding = self._holding.pop(event_id, None)
@@ -245,8 +255,17 @@ class Worker:
             self._hand_out(stored, drives)
 
     def _on_run_fact(self, stored: Stored) -> None:
-        aggregates = self._by_run.get(stored.subject.split(".", 4)[3], set())
-        self._hand_out(stored, [self.drives[a] for a in aggregates])
+        """Hand it to the run's drives, and keep it for those that start later."""
+        try:
+            event = self.shell.log.decode(stored)
+        except Undecodable as error:
+            log.warning("fact_undecodable", subject=stored.subject, reason=str(error))
+            return
+        self._run_facts[event.run_id] = event
+        if len(self._run_facts) > RUN_FACTS_KEPT:
+            self._run_facts.popitem(last=False)
+        for aggregate in self._by_run.get(event.run_id, set()):
+            self.drives[aggregate].offer(event)
 
     def _hand_out(self, stored: Stored, drives: Sequence[Drive[Any]]) -> None:
         try:

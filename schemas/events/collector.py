@@ -76,15 +76,15 @@ class RunPaused(Event):
     reason: str
 
 
-class RunResumed(Event):
-    """A paused run goes on. Written by `collector`."""
+class RunResumed(Answer):
+    """A paused run goes on; answers a request to resume, or names the pause whose reason has passed. Written by `collector`."""
 
     TYPE: ClassVar[str] = "run_resumed.v1"
 
     reason: str
 
 
-class RunCancelled(Event):
+class RunCancelled(Answer):
     """A run is being ended early: nothing new starts, what is going on winds up. Written by `collector`."""
 
     TYPE: ClassVar[str] = "run_cancelled.v1"

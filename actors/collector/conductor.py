@@ -1,0 +1,251 @@
+"""Conducting a run: a sliding window of rollouts, started on a ramp, retried when the machine failed, counted when they are over.
+
+What it knows is rebuilt from the log: the last snapshot's bits, and the collector's own events since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import heapq
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from actors.collector import plan
+from actors.collector.plan import Planned
+from actors.collector.rollout import RolloutMachine, RolloutState
+from actors.collector.run import Progress, RunState
+from gym_bus.event_log import Draft
+from gym_bus.runtime.drive import Drive, Shell
+from gym_bus.subjects import AggregateId, aggregate
+from schemas.events import RolloutFinished, RunFinished, RunPaused, Snapshot
+from schemas.events.collector import COUNTED_AS
+from schemas.ids import RUN_LEVEL
+from schemas.values import HALTING
+
+TICK_S: Final = 0.5
+ADMISSION_EVERY_S: Final = 2.0
+CANCEL_GRACE_S: Final = 30.0
+SNAPSHOT_MIN: Final = 512
+
+StartDrive = Callable[[Drive[Any]], None]
+Admission = Callable[[], Awaitable[str | None]]
+"""Says why no further rollout may start (the store is nearly full), or None."""
+
+
+@dataclass(slots=True)
+class _Course:
+    """Where a rollout stands: its current attempt, how many attempts it has used up, and since which sequence."""
+
+    attempt: int = 1
+    failures: int = 0
+    cause: str | None = None
+    since: int = 0
+    is_open: bool = False
+
+
+@dataclass
+class Conductor:
+    """One run's window, in the process of the run's owner."""
+
+    shell: Shell
+    drive: Drive[RunState]
+    start: StartDrive
+    admission: Admission
+    rollouts: Sequence[Planned]
+    _courses: dict[int, _Course] = field(default_factory=dict)
+    _done: bytearray = field(default_factory=bytearray)
+    _counts: Counter[str] = field(default_factory=Counter)
+    _fresh: deque[int] = field(default_factory=deque)
+    _due: list[tuple[datetime, int]] = field(default_factory=list)
+    _active: dict[int, Drive[RolloutState]] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _launched: int = 0
+    _began: float = 0.0
+    _halted: str | None = None
+    _refused: str | None = None
+    _asked_admission_at: float = -1e9
+    _snapshot_at: int = SNAPSHOT_MIN
+    _cancelled_at: float | None = None
+
+    # -- recovery --------------------------------------------------------------------------------------------------------------
+
+    async def recover(self) -> None:
+        """Rebuild what is known from the log: finished rollouts, open ones, due retries."""
+        state = self.drive.state
+        index_of = {p.rollout_id: i for i, p in enumerate(self.rollouts)}
+        self._done = bytearray(state.progress.bits().ljust((len(self.rollouts) + 7) // 8, b"\0"))
+        self._counts = Counter(state.progress.counts)
+        after = max(state.progress.read_after, 0) or state.started_sequence
+        now = self.shell.clock.now()
+        run_id, shards = self.drive.aggregate.run_id, state.request.config.shards
+        for shard in range(shards):
+            async for event in self.shell.log.read(f"gym.evt.{shard}.{run_id}.*.collector._.>", after):
+                index = index_of.get(event.rollout_id)
+                if event.rollout_id == RUN_LEVEL or index is None or self._is_done(index):
+                    continue
+                course = self._courses.setdefault(index, _Course(since=event.sequence))
+                course.attempt, course.is_open = event.attempt, True
+                if isinstance(event.data, RolloutFinished):
+                    self._note(index, course, event.data, event.event_id, now)
+        for index in range(len(self.rollouts)):
+            course = self._courses.get(index)
+            if not self._is_done(index) and (course is None or course.is_open):
+                self._fresh.append(index)
+        # What was open under the earlier owner goes first: its sessions are running.
+        self._fresh = deque(sorted(self._fresh, key=lambda i: i not in self._courses))
+        self._began = self.shell.clock.monotonic()
+        self._snapshot_at = max(SNAPSHOT_MIN, int(sum(self._counts.values()) * 1.25))
+
+    def _is_done(self, index: int) -> bool:
+        return bool(self._done[index >> 3] & (1 << (index & 7)))
+
+    def _note(self, index: int, course: _Course, finished: RolloutFinished, event_id: str, now: datetime) -> None:
+        """Take in how an attempt ended."""
+        if finished.retry_at is None:
+            self._done[index >> 3] |= 1 << (index & 7)
+            self._counts[COUNTED_AS[finished.state]] += 1
+            self._courses.pop(index, None)
+            return
+        if finished.failure and finished.failure.kind not in HALTING:
+            course.failures += 1
+        course.attempt += 1
+        course.cause = event_id
+        course.is_open = False
+        heapq.heappush(self._due, (max(finished.retry_at, now), index))
+
+    # -- conducting ------------------------------------------------------------------------------------------------------------
+
+    async def conduct(self) -> Draft:
+        """Run the window until there is something to state about the run: a snapshot, a pause, its end."""
+        self._halted = None
+        while True:
+            self._changed.clear()
+            if statement := self._statement():
+                return statement
+            await self._ask_admission()
+            wait_s = self._launch()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+
+    def _statement(self) -> Draft | None:
+        state = self.drive.state
+        if state.cancelled is not None:
+            now = self.shell.clock.monotonic()
+            self._cancelled_at = self._cancelled_at or now
+            if not self._active or now - self._cancelled_at > CANCEL_GRACE_S:
+                return self._finish("cancelled")
+            return None
+        if not self._active and not self._fresh and not self._due:
+            return self._finish("completed")
+        for kind, reason in (("failure", self._halted), ("store", self._refused)):
+            if reason and not self._active:
+                pause = RunPaused(kind="store" if kind == "store" else "failure", reason=reason)
+                self._refused = None
+                return Draft(pause, state.started_id, str(state.pauses))
+        if sum(self._counts.values()) >= self._snapshot_at:
+            return self._snapshot()
+        return None
+
+    def _finish(self, how: str) -> Draft:
+        counts, planned = self._counts, len(self.rollouts)
+        known = counts["scored"] + counts["failed"] + counts["masked"]
+        finished = RunFinished(
+            request_id=self.drive.state.request_id,
+            state="cancelled" if how == "cancelled" else "completed",
+            planned=planned,
+            scored=counts["scored"],
+            failed=counts["failed"],
+            masked=counts["masked"],
+            missing=planned - known,
+        )
+        return Draft(finished, self.drive.state.started_id)
+
+    def _snapshot(self) -> Draft:
+        done = sum(self._counts.values())
+        self._snapshot_at = max(done + SNAPSHOT_MIN, int(done * 1.25))
+        first_open = min((c.since for c in self._courses.values() if c.since), default=self.drive.writer.last_sequence + 1)
+        progress = Progress(
+            done=base64.b64encode(bytes(self._done)).decode(),
+            counts=dict(self._counts),
+            read_after=max(first_open - 1, self.drive.state.started_sequence),
+        )
+        state = self.drive.state.model_copy(update={"progress": progress})
+        data = {"state": state.model_dump(mode="json"), "read_after": 0}
+        return Draft(Snapshot(state=data), None, f"done-{done}")
+
+    async def _ask_admission(self) -> None:
+        now = self.shell.clock.monotonic()
+        if now - self._asked_admission_at >= ADMISSION_EVERY_S:
+            self._asked_admission_at = now
+            self._refused = await self.admission()
+
+    def _launch(self) -> float:
+        """Start what may start; return the seconds until the next one might."""
+        config = self.drive.state.request.config
+        if self._halted or self._refused or self.drive.state.cancelled is not None:
+            return TICK_S
+        while len(self._active) < config.num_samples_in_parallel:
+            allowed_at = self._began + self._launched / config.ramp_per_s
+            wait_s = allowed_at - self.shell.clock.monotonic()
+            if self._launched < config.num_samples_in_parallel and wait_s > 0:
+                return min(wait_s, TICK_S)
+            index = self._next()
+            if index is None:
+                break
+            self._launched += 1
+            self._start(index)
+        if self._due:
+            until = (self._due[0][0] - self.shell.clock.now()).total_seconds()
+            return min(TICK_S, max(until, 0.001))
+        return TICK_S
+
+    def _next(self) -> int | None:
+        if self._due and self._due[0][0] <= self.shell.clock.now():
+            return heapq.heappop(self._due)[1]
+        return self._fresh.popleft() if self._fresh else None
+
+    def _start(self, index: int) -> None:
+        state = self.drive.state
+        planned, course = self.rollouts[index], self._courses.setdefault(index, _Course())
+        machine = RolloutMachine(
+            planned.task,
+            planned.repeat,
+            state.request.config,
+            attempt=course.attempt,
+            failures=course.failures,
+            cause=course.cause or state.started_id or state.request_id,
+        )
+        rollout = Drive(self.shell, machine, self._aggregate(planned), course.attempt, begin=lambda: machine.first)
+        rollout.takes_from_living = True
+        rollout.on_over = lambda: self._over(index, rollout)
+        self._active[index] = rollout
+        self.start(rollout)
+
+    def _aggregate(self, planned: Planned) -> AggregateId:
+        return aggregate(self.drive.aggregate.run_id, planned.rollout_id, "collector", "_", self.drive.state.request.config.shards)
+
+    def _over(self, index: int, rollout: Drive[RolloutState]) -> None:
+        """Take in that a rollout's drive has ended, whatever the reason."""
+        self._active.pop(index, None)
+        self._changed.set()
+        course = self._courses.setdefault(index, _Course())
+        finished = rollout.state.finished if rollout.is_open else None
+        now = self.shell.clock.now()
+        if finished is None:
+            heapq.heappush(self._due, (now, index))
+            return
+        course.since = course.since or rollout.writer.epoch
+        if finished.failure and finished.failure.kind in HALTING and not self._halted:
+            self._halted = f"{finished.failure.kind}: {finished.failure.message}"
+        self._note(index, course, finished, rollout.state.finished_id or "", now)
+
+
+def rollouts_of(content: bytes, config: Any) -> list[Planned]:
+    """Return the rollouts of a stored plan in the order of the configuration."""
+    return plan.order(plan.load(content), config)

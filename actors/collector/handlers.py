@@ -1,0 +1,80 @@
+"""What the collector does outside: loading tasks, conducting runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from actors.collector import plan
+from actors.collector.conductor import Admission, Conductor, StartDrive, rollouts_of
+from actors.collector.run import AwaitStore, Conduct, MakePlan, RunState
+from gym_bus.blobs import Blobs
+from gym_bus.errors import GymBusError
+from gym_bus.event_log import Draft
+from gym_bus.runtime.drive import Drive, Outcome
+from schemas.config import TasksetConfig
+from schemas.events import RunFinished, RunResumed, RunStarted
+from schemas.tasks import Task
+from schemas.values import Failure
+
+STORE_POLL_S: Final = 1.0
+
+
+class RunHandlers:
+    """The handlers of a run's effects."""
+
+    def __init__(
+        self, load_tasks: Callable[[TasksetConfig], list[Task]], blobs: Blobs, start: StartDrive, admission: Admission
+    ) -> None:
+        """Load tasks with `load_tasks`, keep plans in `blobs`, run rollouts with `start`."""
+        self._load_tasks = load_tasks
+        self._blobs = blobs
+        self._start = start
+        self._admission = admission
+
+    async def make_plan(self, drive: Drive[RunState], effect: MakePlan) -> Outcome:  # noqa: ARG002  all is in the state
+        """Load and select the tasks, store the plan, state the start; or state why there is nothing to run."""
+        state = drive.state
+        try:
+            tasks = await asyncio.to_thread(self._load_tasks, state.request.config.taskset)
+            chosen = plan.select(tasks, state.request.config)
+            ref = await asyncio.to_thread(self._blobs.put, plan.dump(chosen), "application/jsonl")
+        except GymBusError as error:
+            failure = Failure(kind="internal", message=str(error), stage="seed", terminal=True)
+            finished = RunFinished(
+                request_id=state.request_id, state="failed", planned=0, scored=0, failed=0, masked=0, missing=0, failure=failure
+            )
+            return Draft(finished, state.request_id)
+        started = RunStarted(
+            plan=ref,
+            tasks=len(chosen),
+            planned=len(chosen) * state.request.config.num_repeats,
+            shards=state.request.config.shards,
+            taskset_digest=plan.digest(chosen),
+            model=state.request.config.model.label,
+        )
+        return Draft(started, state.request_id)
+
+    async def conduct(self, drive: Drive[RunState], effect: Conduct) -> Outcome:  # noqa: ARG002  all is in the state
+        """Go on with the window; make it from the log if this process does not have it yet."""
+        state = drive.state
+        if drive.held is None and state.started:
+            content = await asyncio.to_thread(self._blobs.get, state.started.plan)
+            rollouts = await asyncio.to_thread(rollouts_of, content, state.request.config)
+            conductor = Conductor(drive.shell, drive, self._start, self._admission, rollouts)
+            await conductor.recover()
+            drive.held = conductor
+        conductor = drive.held
+        return await conductor.conduct()
+
+    async def await_store(self, drive: Drive[RunState], effect: AwaitStore) -> Outcome:  # noqa: ARG002  all is in the state
+        """Look at the store until it has room."""
+        while await self._admission():
+            await asyncio.sleep(STORE_POLL_S)
+        paused_id = drive.state.paused_id or drive.state.request_id
+        return Draft(RunResumed(request_id=paused_id, reason="the store has room again"), paused_id)
+
+    def table(self) -> dict[type[Any], Any]:
+        """Return which handler does which effect."""
+        return {MakePlan: self.make_plan, Conduct: self.conduct, AwaitStore: self.await_store}

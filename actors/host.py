@@ -1,0 +1,273 @@
+"""A host: any mix of actors in one process.
+
+    python -m actors.host --kinds collector,harness,sandbox,verifier
+    python -m actors.host --kinds projector
+
+Settings come from `GYM_BUS_*`. A host's id is a lock under the data directory: it is kept over restarts, so that work tied to the place
+finds its host again, and two hosts never share one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from actors.reaper import reap_places
+from actors.services import Services
+from actors.wiring import Surroundings, make_worker
+from gym_bus.blobs import DirectoryBlobs
+from gym_bus.clock import SystemClock
+from gym_bus.codec import Codec
+from gym_bus.errors import GymBusError, Permanent, Retryable
+from gym_bus.locks import try_lock, write_owner
+from gym_bus.nats_bus import NatsBus, connect
+from gym_bus.provision import ensure_consumer, places_of
+from gym_bus.redaction import Redactor
+from gym_bus.runtime.presence import Presence, incarnation
+from gym_bus.runtime.worker import Worker
+from gym_bus.secrets_store import SecretsStore
+from gym_bus.server import BusAddress, EmbeddedServer
+from gym_bus.settings import Settings, load_settings
+from gym_bus.topology import event_stream
+from schemas.ids import WORKER_KINDS, WorkerKind
+
+log = structlog.get_logger(__name__)
+
+BUS_WAIT_S: Final = 60.0
+STORE_FULL_SHARE: Final = 0.9
+MAX_HOSTS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this process is: the host id, held by a lock, and a boot id that no other life of the host has."""
+
+    host_id: str
+    boot_id: str
+
+    @property
+    def worker(self) -> str:
+        """Return the incarnation's name."""
+        return incarnation(self.host_id, self.boot_id)
+
+
+def take_host_id(hosts: Path, wanted: str | None) -> str:
+    """Return a host id whose lock this process holds until it ends: `wanted`, or the first free of h0, h1 …"""
+    candidates = [wanted] if wanted else [f"h{n}" for n in range(MAX_HOSTS)]
+    for host_id in candidates:
+        lock = try_lock(hosts / host_id / "lock")
+        if lock is not None:
+            write_owner(lock, f"host {host_id} pid {os.getpid()}")
+            return host_id
+    msg = f"host id {wanted or 'h0…'} is taken by another process under {hosts}"
+    raise Permanent(msg)
+
+
+async def find_bus(settings: Settings) -> BusAddress:
+    """Return the bus's address: the configured one, or the embedded server's as soon as it runs."""
+    server = EmbeddedServer(settings.data_dir / "bus")
+    if settings.bus_url:
+        return BusAddress(settings.bus_url, dict.fromkeys((*WORKER_KINDS, "model", "projector", "cli"), settings.bus_password or ""))
+    deadline = asyncio.get_running_loop().time() + BUS_WAIT_S
+    while asyncio.get_running_loop().time() < deadline:
+        if address := server.address():
+            return address
+        await asyncio.sleep(0.01)
+    msg = f"no bus under {settings.data_dir} after {BUS_WAIT_S:.0f} s: `gym-bus bus up` starts one"
+    raise Retryable(msg)
+
+
+class Host:
+    """The actors of one process, their connections and their pulse."""
+
+    def __init__(self, settings: Settings, identity: Identity, kinds: Sequence[WorkerKind]) -> None:
+        """Prepare to run `kinds`."""
+        self.settings = settings
+        self.identity = identity
+        self.kinds = kinds
+        self.clock = SystemClock()
+        self.buses: dict[str, NatsBus] = {}
+        self.workers: list[Worker] = []
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Drain and end."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Run until stopped; raises what a worker cannot deal with."""
+        secrets_store = SecretsStore(self.settings.data_dir / "secrets")
+        redactor = Redactor(secrets_store.all_values())
+        blobs = DirectoryBlobs(self.settings.data_dir / "blobs")
+        codec = Codec(blobs, redactor)
+        presence = Presence(self.clock, self.identity.worker, self.settings.lease_s)
+        async with AsyncExitStack() as stack:
+            services = Services(self.settings, self.identity.host_id, secrets_store, redactor)
+            stack.push_async_callback(services.aclose)
+            await self._connect(stack, presence)
+            around = Surroundings(
+                bus_for=self.buses.__getitem__,
+                codec=codec,
+                blobs=blobs,
+                clock=self.clock,
+                settings=self.settings,
+                worker=self.identity.worker,
+                host_id=self.identity.host_id,
+                presence=presence,
+                model_for=services.model_for,
+                provider_for=services.provider_for,
+                grader=services.grader,
+                load_tasks=services.load_tasks,
+                admission=self._admission,
+                places=self._places,
+            )
+            await stack.enter_async_context(self._first_bus.hear("gym.hb.>", lambda _, body: _pulse(presence, body)))
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._beat(presence))]
+                for kind in self.kinds:
+                    worker, places = make_worker(kind, around)
+                    self.workers.append(worker)
+                    self.buses[kind].on_reconnect(worker.reread_all)
+                    tasks.append(group.create_task(worker.run(places)))
+                    if kind == "sandbox":
+                        await services.reap()
+                        reaping = reap_places(worker, presence, self.identity.host_id, self._places, self.settings.lease_s)
+                        tasks.append(group.create_task(reaping))
+                log.info("host_ready", host=self.identity.host_id, kinds=list(self.kinds), pid=os.getpid())
+                await self._stopping.wait()
+                log.info("host_draining", host=self.identity.host_id)
+                await asyncio.gather(*(w.drain(self.settings.drain_s) for w in self.workers if w.role.kind != "collector"))
+                with contextlib.suppress(GymBusError):
+                    await self._first_bus.tell(self._pulse_subject, f"gone {self.identity.worker}".encode())
+                for task in tasks:
+                    task.cancel()
+
+    @property
+    def _first_bus(self) -> NatsBus:
+        return self.buses[self.kinds[0]]
+
+    @property
+    def _pulse_subject(self) -> str:
+        return f"gym.hb.{self.kinds[0]}.{self.identity.host_id}"
+
+    async def _connect(self, stack: AsyncExitStack, presence: Presence) -> None:
+        address = await find_bus(self.settings)
+        for user in (*self.kinds, *(("model",) if "harness" in self.kinds else ())):
+            self.buses[user] = await stack.enter_async_context(
+                connect(address.url, user, address.passwords[user], name=f"{self.identity.worker}/{user}")
+            )
+        self._first_bus.on_reconnect(presence.reset)
+        await self._await_queues()
+        if "sandbox" in self.kinds:
+            await ensure_consumer(self.buses["sandbox"], "sandbox", self.identity.host_id, self.settings.ack_wait_s)
+
+    async def _await_queues(self) -> None:
+        """Wait until the streams have been provisioned."""
+        deadline = self.clock.monotonic() + BUS_WAIT_S
+        for kind in self.kinds:
+            while "error" in await self.buses[kind].api(f"CONSUMER.INFO.GYM_CMD_{kind.upper()}.any"):
+                if self.clock.monotonic() > deadline:
+                    msg = f"the queue of {kind} is not there: `gym-bus bus up` creates it"
+                    raise Permanent(msg)
+                await asyncio.sleep(0.01)
+
+    async def _beat(self, presence: Presence) -> None:
+        while True:
+            with contextlib.suppress(GymBusError):
+                await self._first_bus.tell(self._pulse_subject, self.identity.worker.encode())
+            presence.forget_old()
+            await asyncio.sleep(self.settings.heartbeat_s)
+
+    async def _places(self) -> Sequence[str]:
+        return [name.removeprefix("at-") for name in await places_of(self.buses["sandbox"], "sandbox")]
+
+    async def _admission(self) -> str | None:
+        """Say why nothing new may start: the store is nearly full."""
+        answer = await self.buses["collector"].api(f"STREAM.INFO.{event_stream(0)}")
+        limit, used = answer["config"]["max_bytes"], answer["state"]["bytes"]
+        if 0 < limit * STORE_FULL_SHARE <= used:
+            return f"the store holds {used:,} of at most {limit:,} bytes: make room, then `gym-bus bus down` and `up` raise the limit"
+        return None
+
+
+def _pulse(presence: Presence, body: bytes) -> None:
+    text = body.decode(errors="replace")
+    if text.startswith("gone "):
+        presence.gone(text[5:])
+    else:
+        presence.heard(text)
+
+
+def configure_logging() -> None:
+    """Write operators' logs to standard error, one JSON object a line."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+async def _main(settings: Settings, identity: Identity, kinds: Sequence[str]) -> None:
+    loop = asyncio.get_running_loop()
+    if "projector" in kinds:
+        from actors.projector import run_projector
+
+        await run_projector(settings, identity.host_id, await find_bus(settings))
+        return
+    host = Host(settings, identity, [kind for kind in WORKER_KINDS if kind in kinds])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, host.stop)
+    await host.run()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a host until it is stopped; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m actors.host", description="Run actors until SIGTERM.")
+    parser.add_argument("--kinds", default=",".join(WORKER_KINDS), help="collector,harness,sandbox,verifier (any mix), or projector")
+    parser.add_argument("--host-id", help="take this id instead of the first free one")
+    options = parser.parse_args(arguments)
+    kinds = [k.strip() for k in options.kinds.split(",") if k.strip()]
+    unknown = [k for k in kinds if k not in {*WORKER_KINDS, "projector"}]
+    if unknown or not kinds or ("projector" in kinds and len(kinds) > 1):
+        parser.error(f"--kinds {options.kinds!r}: want any of {', '.join(WORKER_KINDS)}, or projector alone")
+    configure_logging()
+    try:
+        settings = load_settings()
+        wanted = options.host_id or ("p0" if kinds == ["projector"] else None)
+        identity = Identity(take_host_id(settings.data_dir / "hosts", wanted), secrets.token_hex(4))
+        try:
+            import uvloop
+
+            factory = uvloop.new_event_loop
+        except ImportError:
+            factory = None
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(_main(settings, identity, kinds))
+    except GymBusError as error:
+        log.error("host_failed", reason=str(error))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""The composition root: which machine, which handlers and which places make a worker of each kind.
+
+Routing is literal: a request's target aggregate, the events a kind waits for, and the handler of each effect are tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from actors.collector.conductor import Admission
+from actors.collector.handlers import RunHandlers
+from actors.collector.run import RunMachine
+from actors.harness.handlers import ModelHandlers
+from actors.harness.session import SessionMachine
+from actors.sandbox.box import BoxMachine
+from actors.sandbox.handlers import BoxHandlers
+from actors.verifier.verdict import Grader, VerdictHandlers, VerdictMachine
+from gym_bus.blobs import Blobs
+from gym_bus.bus import Bus, Slots
+from gym_bus.clock import Clock
+from gym_bus.codec import Codec
+from gym_bus.event_log import EventLog
+from gym_bus.runtime.drive import Drive, Shell
+from gym_bus.runtime.presence import Presence
+from gym_bus.runtime.worker import Role, Worker
+from gym_bus.settings import Settings
+from gym_bus.subjects import ANY, CONTROL, AggregateId
+from providers.models.base import Model
+from providers.sandboxes.base import SandboxProvider
+from schemas.base import Event
+from schemas.config import ModelConfig, SandboxConfig, TasksetConfig
+from schemas.envelope import Envelope
+from schemas.events import (
+    RequestParked,
+    RunCancelled,
+    RunRequested,
+    SandboxCreated,
+    SandboxDestroyed,
+    SandboxFailed,
+    SandboxLost,
+    SessionClosed,
+    SessionFailed,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallLost,
+    VerdictFailed,
+    VerdictIssued,
+)
+from schemas.ids import WorkerKind, sandbox_key, session_key, verdict_key
+from schemas.tasks import Task
+
+HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
+    "collector": (
+        ("harness", SessionClosed),
+        ("harness", SessionFailed),
+        ("harness", RequestParked),
+        ("verifier", VerdictIssued),
+        ("verifier", VerdictFailed),
+        ("verifier", RequestParked),
+    ),
+    "harness": (
+        ("sandbox", SandboxCreated),
+        ("sandbox", SandboxFailed),
+        ("sandbox", SandboxLost),
+        ("sandbox", SandboxDestroyed),
+        ("sandbox", ToolCallCompleted),
+        ("sandbox", ToolCallFailed),
+        ("sandbox", ToolCallLost),
+        ("sandbox", RequestParked),
+    ),
+    "sandbox": (("harness", SessionClosed), ("harness", SessionFailed)),
+    "verifier": (),
+}
+HEARS_RUN: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
+    "collector": (),
+    "harness": (("collector", RunCancelled),),
+    "sandbox": (),
+    "verifier": (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Everything outside that the actors need; a test gives fakes, the host gives the real ones."""
+
+    bus_for: Callable[[str], Bus]
+    codec: Codec
+    blobs: Blobs
+    clock: Clock
+    settings: Settings
+    worker: str
+    host_id: str
+    presence: Presence
+    model_for: Callable[[ModelConfig], Model]
+    provider_for: Callable[[SandboxConfig], SandboxProvider]
+    grader: Grader
+    load_tasks: Callable[[TasksetConfig], list[Task]]
+    admission: Admission
+    places: Callable[[], Awaitable[Sequence[str]]]
+
+
+Places = list[tuple[str, Slots]]
+
+
+def make_worker(kind: WorkerKind, around: Surroundings) -> tuple[Worker, Places]:
+    """Return the worker of `kind` and the places it takes requests at."""
+    return BUILDERS[kind](around)
+
+
+def _log(around: Surroundings, user: str) -> EventLog:
+    return EventLog(
+        around.bus_for(user), around.codec, around.clock, worker=around.worker, patience_s=around.settings.append_patience_s
+    )
+
+
+def _shell(kind: WorkerKind, around: Surroundings, handlers: Mapping[type[Any], Any]) -> Shell:
+    return Shell(
+        kind=kind,
+        log=_log(around, kind),
+        clock=around.clock,
+        handlers=handlers,
+        is_alive=around.presence.is_alive,
+        max_takeovers=around.settings.max_takeovers,
+        snapshot_every=around.settings.snapshot_every,
+    )
+
+
+def _role(kind: WorkerKind, machine: Any, key_of: Callable[[int], str], *, slot_until_done: bool = False) -> Role:
+    def target(asked: AggregateId, request: Envelope) -> AggregateId:
+        return asked.sibling(kind, key_of(request.attempt))
+
+    def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:
+        return Drive(shell, machine, where, request.attempt, request)
+
+    return Role(kind, HEARS[kind], HEARS_RUN[kind], target, make, slot_until_done)
+
+
+def _collector(around: Surroundings) -> tuple[Worker, Places]:
+    def start(drive: Drive[Any]) -> None:
+        worker.start(drive)
+
+    handlers = RunHandlers(around.load_tasks, around.blobs, start, around.admission)
+    shell = _shell("collector", around, handlers.table())
+    role = _role("collector", RunMachine(), lambda _: "_")
+
+    def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:
+        drive = role.make(shell, where, request)
+        # A control request is for whoever gets it: an owner that still lives is fenced, so that nobody waits for a frozen one.
+        drive.takes_from_living = not isinstance(request.data, RunRequested)
+        return drive
+
+    worker = Worker(replace(role, make=make), shell, around.presence, around.settings)
+    return worker, [(ANY, Slots(around.settings.run_slots)), (CONTROL, Slots(around.settings.run_slots * 4))]
+
+
+def _harness(around: Surroundings) -> tuple[Worker, Places]:
+    shell = _shell("harness", around, ModelHandlers(around.model_for).table())
+    shell = replace(shell, sibling_logs={"model": _log(around, "model")})
+    worker = Worker(_role("harness", SessionMachine(), session_key), shell, around.presence, around.settings)
+    return worker, [(ANY, Slots(around.settings.session_slots))]
+
+
+def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
+    shell = _shell("sandbox", around, BoxHandlers(around.provider_for, around.host_id).table())
+    role = _role("sandbox", BoxMachine(), sandbox_key, slot_until_done=True)
+    worker = Worker(role, shell, around.presence, around.settings)
+    return worker, [(ANY, Slots(around.settings.box_slots)), (around.host_id, Slots(around.settings.box_slots * 8))]
+
+
+def _verifier(around: Surroundings) -> tuple[Worker, Places]:
+    shell = _shell("verifier", around, VerdictHandlers(around.grader).table())
+    worker = Worker(_role("verifier", VerdictMachine(), verdict_key), shell, around.presence, around.settings)
+    return worker, [(ANY, Slots(around.settings.verdict_slots))]
+
+
+BUILDERS: Final[Mapping[WorkerKind, Callable[[Surroundings], tuple[Worker, Places]]]] = {
+    "collector": _collector,
+    "harness": _harness,
+    "sandbox": _sandbox,
+    "verifier": _verifier,
+}
