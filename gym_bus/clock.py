@@ -23,9 +23,8 @@ class SystemClock:
     """The machine's clocks; monotonic time is the running loop's, so that a test loop may run ahead."""
 
     def now(self) -> datetime:
-        """Return the wall clock, UTC, to the millisecond."""
-        moment = datetime.now(UTC)
-        return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+        """Return the wall clock, UTC."""
+        return datetime.now(UTC)
 
     def monotonic(self) -> float:
         """Return the running loop's time in seconds."""

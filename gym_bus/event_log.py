@@ -146,12 +146,11 @@ class EventLog:
             subject = event_subject(aggregate, SNAPSHOT)
         elif draft.data.TO is not None:
             subject = request_subject(aggregate, draft.data.TO, draft.place)
-            envelope = envelope.model_copy(update={"place": draft.place})
         else:
             subject = event_subject(aggregate, draft.data.subject_kind())
         boundary.reach(aggregate.actor, "before_append")
         sequence, body = await self._store(writer, subject, self.codec.encode(envelope), envelope.event_id)
-        stored = self.codec.decode(subject, body, sequence) if body else envelope.model_copy(update={"sequence": sequence})
+        stored = self.codec.decode(subject, body, sequence) if body else envelope.replaced(sequence=sequence)
         writer.last_sequence, writer.ordinal = sequence, ordinal
         if is_snapshot:
             writer.snapshot_ordinal = ordinal
@@ -167,7 +166,7 @@ class EventLog:
         event_id = digest_id(
             aggregate.run_id, aggregate.rollout_id, aggregate.actor, aggregate.key, draft.cause or "", draft.data.TYPE, draft.tag
         )
-        return Envelope(
+        return Envelope.unchecked(
             event_id=event_id,
             type=draft.data.TYPE,
             run_id=aggregate.run_id,
@@ -180,6 +179,8 @@ class EventLog:
             causation_id=draft.cause,
             recorded_at=self._clock.now(),
             data=draft.data,
+            place=None if draft.data.TO is None else draft.place,
+            sequence=0,
         )
 
     async def _store(self, writer: Writer, subject: str, body: bytes, event_id: str) -> tuple[int, bytes | None]:

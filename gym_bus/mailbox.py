@@ -10,13 +10,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from nats.aio.client import Client
-from nats.aio.msg import Msg
-
 from gym_bus.errors import BusRefused, BusUnavailable
+from gym_bus.nats_client import LeanClient, OnReceived, Received
 
 SWEEP_S: Final = 0.1
-OnMessage = Callable[[Msg], None]
 
 
 class _Waiting:
@@ -24,7 +21,7 @@ class _Waiting:
 
     __slots__ = ("deadline", "fail", "on_message", "subject")
 
-    def __init__(self, subject: str, deadline: float, on_message: OnMessage, fail: Callable[[Exception], None]) -> None:
+    def __init__(self, subject: str, deadline: float, on_message: OnReceived, fail: Callable[[Exception], None]) -> None:
         self.subject = subject
         self.deadline = deadline
         self.on_message = on_message
@@ -34,7 +31,7 @@ class _Waiting:
 class Mailbox:
     """Sends requests and hands answers to whoever waits for them."""
 
-    def __init__(self, client: Client, inbox: str) -> None:
+    def __init__(self, client: LeanClient, inbox: str) -> None:
         """Use the private inbox `inbox` on `client`; call `open` before anything else."""
         self._client = client
         self._inbox = inbox
@@ -44,7 +41,7 @@ class Mailbox:
 
     async def open(self) -> None:
         """Subscribe to the inbox."""
-        await self._client.subscribe(f"{self._inbox}.*", cb=self._on_message, pending_msgs_limit=0, pending_bytes_limit=0)
+        await self._client.receive(f"{self._inbox}.*", self._on_message)
         self._sweep()
 
     def close(self) -> None:
@@ -55,7 +52,7 @@ class Mailbox:
             waiting.fail(BusUnavailable("the connection to the bus was closed"))
         self._waiting.clear()
 
-    async def _on_message(self, message: Msg) -> None:
+    def _on_message(self, message: Received) -> None:
         waiting = self._waiting.get(message.subject)
         if waiting is not None:
             waiting.on_message(message)
@@ -76,7 +73,7 @@ class Mailbox:
                 del self._waiting[reply]
                 waiting.fail(BusRefused(f"this bus user may not publish to {subject}: see gym_bus.topology.rights"))
 
-    def expect(self, subject: str, timeout_s: float, on_message: OnMessage, fail: Callable[[Exception], None]) -> str:
+    def expect(self, subject: str, timeout_s: float, on_message: OnReceived, fail: Callable[[Exception], None]) -> str:
         """Return a reply subject; `on_message` gets every answer until `forget`, `fail` is called at the deadline."""
         self._count += 1
         reply = f"{self._inbox}.{self._count}"
@@ -88,11 +85,11 @@ class Mailbox:
         """Stop waiting at `reply`."""
         self._waiting.pop(reply, None)
 
-    async def ask(self, subject: str, body: bytes, timeout_s: float, headers: dict[str, str] | None = None) -> Msg:
+    async def ask(self, subject: str, body: bytes, timeout_s: float, headers: bytes = b"") -> Received:
         """Send one request and return its first answer; raises `BusUnavailable` or `BusRefused`."""
-        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
 
-        def on_message(message: Msg) -> None:
+        def on_message(message: Received) -> None:
             if not future.done():
                 future.set_result(message)
 
@@ -103,9 +100,9 @@ class Mailbox:
         reply = self.expect(subject, timeout_s, on_message, fail)
         try:
             try:
-                await self._client.publish(subject, body, reply=reply, headers=headers)
+                await self._client.send(subject, body, reply, headers)
             except Exception as error:  # nats-py raises many kinds; all mean the same to the caller
-                msg = f"cannot send to the bus: {error or type(error).__name__}"
+                msg = f"cannot send to the bus: {str(error) or type(error).__name__}"
                 raise BusUnavailable(msg) from error
             return await future
         finally:

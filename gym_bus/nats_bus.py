@@ -13,13 +13,12 @@ from typing import Any, Final
 
 import pydantic_core
 import structlog
-from nats.aio.client import Client
-from nats.aio.msg import Msg
 
 from gym_bus import boundary
 from gym_bus.bus import Conflict, Listening, OnDelivery, OnStored, OnTold, Slots, Stored
 from gym_bus.errors import BusUnavailable, Retryable, StoreFull
 from gym_bus.mailbox import Mailbox
+from gym_bus.nats_client import LeanClient, Received
 from gym_bus.nats_work import PullLoop
 from gym_bus.topology import event_stream, inbox_prefix
 
@@ -49,10 +48,16 @@ def _shard_of_pattern(pattern: str) -> int:
     return int(pattern.split(".", 3)[2])
 
 
+def _stored(message: Received) -> Stored | None:
+    """Return the event of a direct get's answer, None for a status message."""
+    sequence = message.header(b"Nats-Sequence")
+    return Stored(message.header(b"Nats-Subject") or "", message.data, int(sequence)) if sequence else None
+
+
 class NatsBus:
     """See `gym_bus.bus.Bus`. Made by `connect`."""
 
-    def __init__(self, client: Client, mailbox: Mailbox, user: str) -> None:
+    def __init__(self, client: LeanClient, mailbox: Mailbox, user: str) -> None:
         """Wrap a connected client."""
         self.client = client
         self.mailbox = mailbox
@@ -75,10 +80,9 @@ class NatsBus:
 
     async def append(self, subject: str, body: bytes, *, fence: str, expected: int) -> int:
         """Store one event if nobody else wrote to the aggregate since `expected`."""
-        headers = {
-            "Nats-Expected-Last-Subject-Sequence": str(expected),
-            "Nats-Expected-Last-Subject-Sequence-Subject": f"{fence}.>",
-        }
+        headers = (
+            f"Nats-Expected-Last-Subject-Sequence:{expected}\r\nNats-Expected-Last-Subject-Sequence-Subject:{fence}.>\r\n"
+        ).encode()
         asked = self.mailbox.ask(subject, body, REQUEST_TIMEOUT_S, headers)
         if boundary.is_armed():
             asking = asyncio.ensure_future(asked)
@@ -111,12 +115,11 @@ class NatsBus:
         """Return the newest event under `pattern`."""
         subject = f"$JS.API.DIRECT.GET.{event_stream(_shard_of_pattern(pattern))}"
         message = await self.mailbox.ask(subject, json.dumps({"last_by_subj": pattern}).encode(), REQUEST_TIMEOUT_S)
-        headers = message.headers or {}
-        if "Nats-Sequence" in headers:
-            return Stored(headers["Nats-Subject"], message.data, int(headers["Nats-Sequence"]))
-        if headers.get("Status", "").startswith("404"):
+        if stored := _stored(message):
+            return stored
+        if message.status == "404":
             return None
-        msg = f"cannot read {pattern}: {headers.get('Description') or headers.get('Status') or 'no answer'}"
+        msg = f"cannot read {pattern}: {message.description or message.status or 'no answer'}"
         raise BusUnavailable(msg)
 
     async def read(self, pattern: str, *, after: int = 0) -> AsyncIterator[Stored]:
@@ -135,18 +138,16 @@ class NatsBus:
         end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         pending = 0
 
-        def on_message(message: Msg) -> None:
+        def on_message(message: Received) -> None:
             nonlocal pending
-            headers = message.headers or {}
-            if "Nats-Sequence" in headers:
-                pending = int(headers.get("Nats-Num-Pending", "0"))
-                messages.append(Stored(headers["Nats-Subject"], message.data, int(headers["Nats-Sequence"])))
+            if stored := _stored(message):
+                pending = int(message.header(b"Nats-Num-Pending") or 0)
+                messages.append(stored)
             elif not end.done():
-                status = headers.get("Status", "")
-                if status.startswith(("204", "404")):
+                if message.status in {"204", "404"}:
                     end.set_result(pending)
                 else:
-                    end.set_exception(BusUnavailable(f"cannot read {pattern}: {headers.get('Description', status)}"))
+                    end.set_exception(BusUnavailable(f"cannot read {pattern}: {message.description or message.status}"))
 
         def fail(error: Exception) -> None:
             if not end.done():
@@ -156,9 +157,9 @@ class NatsBus:
         request = {"seq": after + 1, "batch": PAGE, "next_by_subj": pattern}
         try:
             try:
-                await self.client.publish(subject, json.dumps(request).encode(), reply=reply)
+                await self.client.send(subject, json.dumps(request).encode(), reply)
             except Exception as error:  # nats-py raises many kinds; all mean the same to the caller
-                msg = f"cannot send to the bus: {error or type(error).__name__}"
+                msg = f"cannot send to the bus: {str(error) or type(error).__name__}"
                 raise BusUnavailable(msg) from error
             return messages, await end > 0
         finally:
@@ -174,11 +175,8 @@ class NatsBus:
             self._loops.remove(loop)
 
     @asynccontextmanager
-    async def _subscribed(self, pattern: str, on_message: Callable[[Msg], None]) -> AsyncGenerator[None]:
-        async def callback(message: Msg) -> None:
-            on_message(message)
-
-        subscription = await self.client.subscribe(pattern, cb=callback, pending_msgs_limit=0, pending_bytes_limit=0)
+    async def _subscribed(self, pattern: str, on_message: Callable[[Received], None]) -> AsyncGenerator[None]:
+        subscription = await self.client.receive(pattern, on_message)
         try:
             yield
         finally:
@@ -188,18 +186,17 @@ class NatsBus:
     def listen(self, pattern: str, on_stored: OnStored) -> Listening:
         """Hear stored events as the server republishes them."""
 
-        def on_message(message: Msg) -> None:
-            headers = message.headers or {}
-            on_stored(Stored("gym.evt." + message.subject[9:], message.data, int(headers.get("Nats-Sequence", "0"))))
+        def on_message(message: Received) -> None:
+            on_stored(Stored("gym.evt." + message.subject[9:], message.data, int(message.header(b"Nats-Sequence") or 0)))
 
         return self._subscribed(pattern, on_message)
 
     async def tell(self, subject: str, body: bytes) -> None:
         """Publish without storing; a lost connection loses it."""
         try:
-            await self.client.publish(subject, body)
+            await self.client.send(subject, body)
         except Exception as error:  # nats-py raises many kinds; all mean the same to the caller
-            msg = f"cannot send to the bus: {error or type(error).__name__}"
+            msg = f"cannot send to the bus: {str(error) or type(error).__name__}"
             raise BusUnavailable(msg) from error
 
     def hear(self, pattern: str, on_told: OnTold) -> Listening:
@@ -210,7 +207,7 @@ class NatsBus:
 @asynccontextmanager
 async def connect(url: str, user: str, password: str | None, *, name: str = "") -> AsyncGenerator[NatsBus]:
     """Connect as `user`; raises `Retryable` if the server does not answer within 5 s."""
-    client = Client()
+    client = LeanClient()
     bus: NatsBus | None = None
 
     async def on_error(error: Exception) -> None:
@@ -250,7 +247,7 @@ async def connect(url: str, user: str, password: str | None, *, name: str = "") 
     except Exception as error:
         with contextlib.suppress(Exception):
             await client.close()
-        msg = f"the bus at {url} does not answer ({error or type(error).__name__}): is it up? See `gym-bus bus status`"
+        msg = f"the bus at {url} does not answer ({str(error) or type(error).__name__}): is it up? See `gym-bus bus status`"
         raise Retryable(msg) from error
     mailbox = Mailbox(client, f"{inbox_prefix(user)}.{secrets.token_hex(6)}")
     bus = NatsBus(client, mailbox, user)

@@ -12,11 +12,9 @@ import json
 from typing import Final
 
 import structlog
-from nats.aio.client import Client
-from nats.aio.msg import Msg
-
 from gym_bus.bus import OnDelivery, Slots, Stored
 from gym_bus.mailbox import Mailbox
+from gym_bus.nats_client import LeanClient, Received
 from gym_bus.subjects import event_subject_of_queued
 from gym_bus.topology import consumer_of, queue_stream
 
@@ -33,10 +31,9 @@ class NatsDelivery:
 
     __slots__ = ("_client", "_loop", "_mailbox", "_reply", "stored")
 
-    def __init__(self, client: Client, mailbox: Mailbox, message: Msg) -> None:
+    def __init__(self, client: LeanClient, mailbox: Mailbox, message: Received) -> None:
         """Wrap a message whose reply subject takes acknowledgements."""
-        headers = message.headers or {}
-        source = headers.get("Nats-Stream-Source", "0 0").split(" ")
+        source = (message.header(b"Nats-Stream-Source") or "0 0").split(" ")
         self.stored = Stored(event_subject_of_queued(message.subject), message.data, int(source[1]))
         self._client = client
         self._mailbox = mailbox
@@ -46,11 +43,11 @@ class NatsDelivery:
     def _send(self, body: bytes, reply: str = "") -> None:
         async def send() -> None:
             with contextlib.suppress(Exception):  # a lost acknowledgement only causes a redelivery
-                await self._client.publish(self._reply, body, reply=reply)
+                await self._client.send(self._reply, body, reply)
 
         coroutine = send()
         try:
-            coroutine.send(None)  # nats-py's publish only waits when its buffer is full: nearly always done at once
+            coroutine.send(None)  # sending only waits when its buffer is full: nearly always done at once
         except StopIteration:
             return
         coroutine.close()
@@ -58,7 +55,7 @@ class NatsDelivery:
     def ack(self, tries: int = ACK_TRIES) -> None:
         """Acknowledge; the server's confirmation is awaited in the background, once more if it does not come."""
 
-        def on_message(_: Msg) -> None:
+        def on_message(_: Received) -> None:
             self._mailbox.forget(reply)
 
         def fail(_: Exception) -> None:
@@ -81,7 +78,7 @@ class PullLoop:
     """Fetches for free slots only."""
 
     def __init__(
-        self, client: Client, mailbox: Mailbox, kind: str, place: str, slots: Slots, deliver: OnDelivery, inbox: str
+        self, client: LeanClient, mailbox: Mailbox, kind: str, place: str, slots: Slots, deliver: OnDelivery, inbox: str
     ) -> None:
         """Take from the queue of `kind` at `place` through the private `inbox`."""
         self._client = client
@@ -102,9 +99,7 @@ class PullLoop:
 
     async def run(self) -> None:
         """Fetch until cancelled."""
-        subscription = await self._client.subscribe(
-            f"{self._inbox}.*", cb=self._on_message, pending_msgs_limit=0, pending_bytes_limit=0
-        )
+        subscription = await self._client.receive(f"{self._inbox}.*", self._on_message)
         try:
             while True:
                 self._slots.changed.clear()
@@ -135,14 +130,14 @@ class PullLoop:
         reply = f"{self._inbox}.{self._count}"
         request = {"batch": batch, "expires": int(PULL_EXPIRES_S * 1e9)}
         try:
-            await self._client.publish(self._subject, json.dumps(request).encode(), reply=reply)
+            await self._client.send(self._subject, json.dumps(request).encode(), reply)
         except Exception as error:  # disconnected: `forget` is called after the reconnect, and a second later we ask anyway
             log.debug("pull_failed", error=str(error) or type(error).__name__)
             return
         self._pulls[reply] = (batch, asyncio.get_running_loop().time() + PULL_EXPIRES_S + 1)
         self._asked += batch
 
-    async def _on_message(self, message: Msg) -> None:
+    def _on_message(self, message: Received) -> None:
         if message.subject.startswith("gym.cmd."):
             self._asked = max(0, self._asked - 1)
             self._slots.take()
@@ -153,12 +148,11 @@ class PullLoop:
                 self._slots.give()
                 log.exception("delivery_failed", subject=message.subject)
             return
-        headers = message.headers or {}
-        left = int(headers.get("Nats-Pending-Messages", "0") or 0)
+        left = int(message.header(b"Nats-Pending-Messages") or 0)
         if message.subject in self._pulls:
             self._asked = max(0, self._asked - left)
             self._settle(message.subject)
-            self._slots.changed.set()
-            if not headers.get("Status", "").startswith(("404", "408")):
-                log.debug("pull_ended", status=headers.get("Status"), description=headers.get("Description"))
-                await asyncio.sleep(0.2)
+            if message.status in {"404", "408"}:
+                self._slots.changed.set()
+            else:  # the loop asks again within a second
+                log.debug("pull_ended", status=message.status, description=message.description)

@@ -13,8 +13,19 @@ SHAPES: Final = re.compile(
     rb"sk-[A-Za-z0-9_-]{16,}|nvapi-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}"
     rb"|(?<=Bearer )[A-Za-z0-9._~+/-]{16,}=*|hf_[A-Za-z0-9]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}"
 )
-HINTS: Final = (b"sk-", b"nvapi-", b"gh", b"AKIA", b"Bearer ", b"hf_", b"xox")
-"""What every shape starts with: looked for first, because a plain search is ten times as fast as the expression."""
+
+
+def _may_hold_secret(body: bytes) -> bool:
+    """Look for what every shape starts with: plain searches, ten times as fast as the expression."""
+    return (
+        b"sk-" in body
+        or b"Bearer " in body
+        or b"nvapi-" in body
+        or b"AKIA" in body
+        or b"hf_" in body
+        or b"xox" in body
+        or b"gh" in body
+    )
 
 
 class Redactor:
@@ -37,6 +48,6 @@ class Redactor:
         for secret in self._known:
             if secret in body:
                 body = body.replace(secret, MASK)
-        if any(hint in body for hint in HINTS):
+        if _may_hold_secret(body):
             body = SHAPES.sub(MASK, body)
         return body

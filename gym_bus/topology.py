@@ -18,7 +18,7 @@ BLOB_INLINE_MAX: Final = 64 * 1024
 MAX_PAYLOAD: Final = 1024 * 1024
 
 MAY_ASK: Final[Mapping[str, tuple[str, ...]]] = {
-    "cli": ("collector",),
+    "cli": ("collector", "harness", "sandbox", "verifier"),  # the last three: parked requests, driven again
     "collector": ("harness", "verifier"),
     "harness": ("sandbox",),
     "model": (),

@@ -107,7 +107,7 @@ class RolloutMachine:
         config = self._config
         sampling = config.responses_create_params
         if config.num_repeats_add_seed:
-            sampling = sampling.model_copy(update={"seed": (sampling.seed or 0) + self._repeat})
+            sampling = sampling.replaced(seed=(sampling.seed or 0) + self._repeat)
         return SessionRequested(
             task=self._task.input,
             repeat=self._repeat,
@@ -148,4 +148,4 @@ def retry_wait_s(retries: Retries, failures: int) -> float:
 
 
 def _with(state: RolloutState, **changes: object) -> RolloutState:
-    return state.model_copy(update=changes)
+    return state.replaced(**changes)

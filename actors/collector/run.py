@@ -178,4 +178,4 @@ def _answered(state: RunState, request_id: str) -> RunState:
 
 
 def _with(state: RunState, **changes: object) -> RunState:
-    return state.model_copy(update=changes)
+    return state.replaced(**changes)

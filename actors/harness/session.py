@@ -301,7 +301,7 @@ class SessionMachine:
 
 
 def _with(state: SessionState, **changes: object) -> SessionState:
-    return state.model_copy(update=changes)
+    return state.replaced(**changes)
 
 
 def _answered_by_model(state: SessionState, data: ModelCallCompleted) -> SessionState:
@@ -330,16 +330,16 @@ def _asked(state: SessionState, event: Envelope, data: ToolCallRequested | ToolC
     if slot.answer is not None:
         return state
     if isinstance(data, ToolCallRejected):
-        return _with_slot(state, data.index, slot.model_copy(update={"answer": data.message}))
+        return _with_slot(state, data.index, slot.replaced(answer=data.message))
     if data.tries <= slot.tries:
         return state
-    return _with_slot(state, data.index, slot.model_copy(update={"request_id": event.event_id, "tries": data.tries}))
+    return _with_slot(state, data.index, slot.replaced(request_id=event.event_id, tries=data.tries))
 
 
 def _with_answer(state: SessionState, request_id: str, text: str) -> SessionState:
     for index, slot in enumerate(state.slots):
         if slot.request_id == request_id and slot.answer is None:
-            return _with_slot(state, index, slot.model_copy(update={"answer": text}))
+            return _with_slot(state, index, slot.replaced(answer=text))
     return state
 
 
@@ -356,7 +356,7 @@ def _refused(state: SessionState, data: ToolCallFailed) -> SessionState:
     """Ask a stale call again under the new epoch; anything else means the machine cannot be used."""
     for index, slot in enumerate(state.slots):
         if slot.request_id == data.request_id and data.failure.kind == "stale" and slot.tries < MAX_STALE_TRIES:
-            return _with_slot(state, index, slot.model_copy(update={"request_id": None}))
+            return _with_slot(state, index, slot.replaced(request_id=None))
     return _with(state, failure=state.failure or data.failure)
 
 

@@ -170,4 +170,4 @@ def _lost(call: OpenCall, reason: str) -> Draft:
 
 
 def _with(state: BoxState, **changes: object) -> BoxState:
-    return state.model_copy(update=changes)
+    return state.replaced(**changes)

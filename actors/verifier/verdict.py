@@ -51,7 +51,7 @@ class VerdictMachine:
     def evolve(self, state: VerdictState, event: Envelope) -> VerdictState:
         """Fold one event."""
         if isinstance(event.data, VerdictIssued | VerdictFailed) and event.data.request_id == state.request_id:
-            return state.model_copy(update={"is_over": True})
+            return state.replaced(is_over=True)
         return state
 
     def taken_over(self, state: VerdictState) -> VerdictState:
@@ -74,7 +74,7 @@ class VerdictMachine:
         """No reward without a grade."""
         if state.is_over:
             return ()
-        failure = failure.model_copy(update={"kind": "verifier_error", "stage": "verification"})
+        failure = failure.replaced(kind="verifier_error", stage="verification")
         return (Draft(VerdictFailed(request_id=state.request_id, failure=failure), state.request_id),)
 
 

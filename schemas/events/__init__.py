@@ -14,6 +14,12 @@ from schemas.events.collector import (
     VerdictRequested,
 )
 from schemas.events.aggregate import Claimed, RequestParked, Snapshot
+from schemas.events.cli import (
+    CollectorRequestRedriven,
+    HarnessRequestRedriven,
+    SandboxRequestRedriven,
+    VerifierRequestRedriven,
+)
 from schemas.events.harness import (
     ActivationCompleted,
     ActivationFailed,
@@ -40,6 +46,8 @@ __all__ = [
     "ActivationCompleted",
     "ActivationFailed",
     "Claimed",
+    "CollectorRequestRedriven",
+    "HarnessRequestRedriven",
     "ModelCallCompleted",
     "ModelCallFailed",
     "ModelCallLost",
@@ -59,6 +67,7 @@ __all__ = [
     "SandboxDestroyed",
     "SandboxFailed",
     "SandboxLost",
+    "SandboxRequestRedriven",
     "SandboxRequested",
     "SessionClosed",
     "SessionFailed",
@@ -72,4 +81,5 @@ __all__ = [
     "VerdictFailed",
     "VerdictIssued",
     "VerdictRequested",
+    "VerifierRequestRedriven",
 ]

@@ -272,21 +272,24 @@ class World:
         await asyncio.gather(*(h.task for h in self.all_hosts if h.task), return_exceptions=True)
 
 
-def kill_at(world: World, name: str, nth: int, then: Callable[[SimHost], None]) -> None:
-    """Kill the host that reaches the boundary `name` for the `nth` time, then call `then`."""
+def kill_at(world: World, targets: Sequence[tuple[str, int]], then: Callable[[SimHost], None]) -> None:
+    """Kill the host that reaches the first target's boundary for its n-th time, call `then`, and go on to the next target."""
+    left = list(targets)
     count = 0
 
     def hook(reached: str) -> None:
         nonlocal count
         host = CURRENT_HOST.get()
         world.hits[reached] += 1
-        if reached != name or host is None or host.is_dead:
+        if not left or reached != left[0][0] or host is None or host.is_dead:
             return
         count += 1
-        if count == nth:
+        if count == left[0][1]:
+            left.pop(0)
+            count = 0
             host.kill()
             then(host)
-            raise Killed(name)
+            raise Killed(reached)
 
     boundary.install(hook)
 

@@ -1,0 +1,56 @@
+"""What the command line asks of any kind of actor: to try a parked request again. Written by `cli`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final
+
+from schemas.base import Event
+
+
+class RequestRedriven(Event):
+    """A request that was set aside is to be tried again: the event stored as `original_sequence` under `original_subject`.
+
+    One class for each kind of actor that may be asked, because a request's type says to whom it goes. `request_id` is the
+    original's id: what answers it answers the original.
+    """
+
+    original_subject: str
+    original_sequence: int
+    request_id: str
+
+
+class CollectorRequestRedriven(RequestRedriven):
+    """A request to the collector is to be tried again."""
+
+    TYPE: ClassVar[str] = "collector_request_redriven.v1"
+    TO: ClassVar[str | None] = "collector"
+
+
+class HarnessRequestRedriven(RequestRedriven):
+    """A request to the harness is to be tried again."""
+
+    TYPE: ClassVar[str] = "harness_request_redriven.v1"
+    TO: ClassVar[str | None] = "harness"
+
+
+class SandboxRequestRedriven(RequestRedriven):
+    """A request to the sandbox actor is to be tried again."""
+
+    TYPE: ClassVar[str] = "sandbox_request_redriven.v1"
+    TO: ClassVar[str | None] = "sandbox"
+
+
+class VerifierRequestRedriven(RequestRedriven):
+    """A request to the verifier is to be tried again."""
+
+    TYPE: ClassVar[str] = "verifier_request_redriven.v1"
+    TO: ClassVar[str | None] = "verifier"
+
+
+REDRIVEN: Final[Mapping[str, type[RequestRedriven]]] = {
+    "collector": CollectorRequestRedriven,
+    "harness": HarnessRequestRedriven,
+    "sandbox": SandboxRequestRedriven,
+    "verifier": VerifierRequestRedriven,
+}

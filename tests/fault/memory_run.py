@@ -1,0 +1,80 @@
+"""One small run on a `MemoryBus` in virtual time, disturbed at one boundary, with everything that must hold checked at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gym_bus import boundary
+from gym_bus.memory_bus import Faults
+from schemas.config import Inline, ScriptedModel
+from schemas.events import RunFinished
+from tests.support.checks import check_ledger, check_log, final_table
+from tests.support.virtual_time import run_virtual
+from tests.support.world import SimHost, World, config, kill_at, read_ledger
+
+RESTART_AFTER_S = 0.3
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to."""
+
+    table: dict[str, tuple[str, float | None]]
+    hits: dict[str, int]
+    finished: RunFinished
+    kills: int
+
+
+Targets = Sequence[tuple[str, int]]
+
+
+def run_disturbed(
+    ledger: Path,
+    targets: Targets = (),
+    what: Literal["host", "bus"] = "host",
+    hosts: int = 1,
+    faults: Faults | None = None,
+) -> Outcome:
+    """Run eight rollouts; kill the host (it comes back) or the bus at each target: a boundary, and for the how many-th time."""
+    return run_virtual(_run(ledger, targets, what, hosts, faults))
+
+
+async def _run(ledger: Path, targets: Targets, what: str, hosts: int, faults: Faults | None) -> Outcome:
+    world = World(tasks=4, ledger=ledger, faults=faults)
+    loop = asyncio.get_running_loop()
+    struck = 0
+
+    def come_back(host: SimHost) -> None:
+        nonlocal struck
+        struck += 1
+        loop.call_later(RESTART_AFTER_S, lambda: world.start_host(host.host_id, host.kinds))
+
+    def kill_bus(name: str) -> None:
+        nonlocal struck
+        world.hits[name] += 1
+        if (name, world.hits[name]) in targets:
+            struck += 1
+            world.server.kill()
+
+    if what == "host":
+        kill_at(world, targets, come_back)
+    else:
+        boundary.install(kill_bus)
+    try:
+        for number in range(hosts):
+            world.start_host(f"h{number}")
+        model = ScriptedModel(error_rate=0.3, ledger_path=str(ledger))
+        await world.request_run("r1", config(model=model, sandbox=Inline(ledger_path=str(ledger)), num_repeats=2))
+        finished = await world.finished("r1", 300)
+        await world.quiet(100)
+    finally:
+        boundary.install(None)
+        await world.stop()
+    events = world.events()
+    check_log(events)
+    check_ledger(events, read_ledger(ledger))
+    return Outcome(final_table(events), dict(world.hits), finished, struck)
