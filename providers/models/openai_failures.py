@@ -1,0 +1,96 @@
+"""What went wrong with a call to an OpenAI-compatible backend, in our terms."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final
+
+import openai
+
+from providers.models.base import ModelError
+from schemas.values import Failure, FailureKind
+
+RETRY_AFTER_MAX_S: Final = 600.0
+SHOWN_CHARACTERS: Final = 200
+_OVERFLOW: Final = re.compile(
+    r"context[ _-]?(length|window|size)|maximum context|max_model_len|maximum model length"
+    r"|prompt is too long|too many (input )?tokens",
+    re.IGNORECASE,
+)
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+def failed(
+    kind: FailureKind, message: str, *, terminal: bool = False, retry_after_s: float | None = None
+) -> ModelError:
+    """Return the error for a failed call."""
+    return ModelError(Failure(kind=kind, message=message, stage="model", terminal=terminal), retry_after_s)
+
+
+def without_secrets(text: str, api_key: str | None) -> str:
+    """Return `text` without the key, and without a password inside a URL."""
+    text = _CREDENTIALS.sub("", text)
+    return text.replace(api_key, "[redacted]") if api_key else text
+
+
+def shown(body: str) -> str:
+    """Return the beginning of a foreign body on one line, fit to be stored."""
+    return (
+        " ".join(body[: 4 * SHOWN_CHARACTERS].encode(errors="replace").decode().split())[:SHOWN_CHARACTERS] or "(empty)"
+    )
+
+
+def connection_failure(error: openai.APIConnectionError, url: str, timeout_s: float) -> ModelError:
+    """Return what stands for a call that got no answer at all."""
+    if isinstance(error, openai.APITimeoutError):
+        return failed("transport_timeout", f"{url} did not answer within {timeout_s:g} s")
+    cause = error.__cause__
+    reason = f"{type(cause).__name__}: {cause}" if cause else str(error)
+    return failed(
+        "transport_unreachable", f"{url} cannot be reached: {reason}. Is the server running, and the address right?"
+    )
+
+
+def status_failure(error: openai.APIStatusError, url: str) -> ModelError:
+    """Return what stands for an answer with an HTTP status that is not success."""
+    status, body = error.status_code, error.response.text
+    text = f"{url} answered {status}: {shown(body)}"
+    match status:
+        case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
+            return failed("provider_auth", f"{text}. Check policy_api_key", terminal=True)
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            return failed("provider_rate_limited", text, retry_after_s=retry_after_s(error.response.headers))
+        case HTTPStatus.REQUEST_TIMEOUT:
+            return failed("transport_timeout", text, retry_after_s=retry_after_s(error.response.headers))
+        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return failed("provider_unavailable", text, retry_after_s=retry_after_s(error.response.headers))
+        case HTTPStatus.BAD_REQUEST | HTTPStatus.REQUEST_ENTITY_TOO_LARGE if _OVERFLOW.search(body):
+            return failed("context_overflow", text, terminal=True)
+        case _:
+            where = (
+                f" (redirect to {shown(error.response.headers['location'])})"
+                if "location" in error.response.headers
+                else ""
+            )
+            return failed("provider_bad_request", text + where, terminal=True)
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return how long the backend asks us to wait, in seconds, bounded; None if it does not say so clearly."""
+    milliseconds, value = headers.get("retry-after-ms"), headers.get("retry-after")
+    try:
+        if milliseconds is not None:
+            seconds = float(milliseconds) / 1000
+        elif value is None:
+            return None
+        elif re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
+            seconds = float(value)
+        else:
+            seconds = parsedate_to_datetime(value).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return None
+    return min(max(seconds, 0.0), RETRY_AFTER_MAX_S) if seconds == seconds else None  # noqa: PLR0124  NaN

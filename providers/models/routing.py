@@ -1,0 +1,23 @@
+"""From a model's configuration to the model; SDKs are imported when they are first needed."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from providers.models.base import Model
+from schemas.config import ModelConfig, OpenAIModel, ScriptedModel
+
+
+def make_model(config: ModelConfig, api_key: str | None, concurrency: int) -> Model:
+    """Return the model of `config`; `concurrency` is how many calls may be under way at once."""
+    match config:
+        case ScriptedModel():
+            from providers.models import scripted  # noqa: PLC0415
+
+            return scripted.ScriptedModel(config)
+        case OpenAIModel():
+            from providers.models import openai_chat  # noqa: PLC0415  a second of imports
+
+            return openai_chat.OpenAIChatModel(config, api_key, concurrency)
+        case _:
+            assert_never(config)

@@ -1,0 +1,66 @@
+"""The command line of one bubblewrap box: what it sees, and what it may not.
+
+Order matters: the user is changed before bwrap starts, because a change of user clears the wish to die with the parent,
+which bwrap expresses for itself and for the box.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from providers.sandboxes.rooms import Room
+from schemas.config import SandboxLimits
+
+ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/box", "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108
+"""All a command finds in its environment, besides PWD."""
+
+SHELL_IN_BOX: Final = "/run/shell"
+PIPES_IN_BOX: Final = "/run/io"
+_TOP: Final = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What boxes are made with. `shell` is a copy nobody may read (see `StandingShell`), `features` bwrap's help."""
+
+    bwrap: str
+    setpriv: str | None
+    shell: Path
+    features: str
+
+
+def argv(tools: Tools, room: Room, limits: SandboxLimits) -> list[str]:
+    """Return the command that becomes the box `room`, with the standing shell as its first process."""
+    drop = (
+        [tools.setpriv, f"--reuid={room.uid}", f"--regid={room.uid}", "--clear-groups", "--"] if tools.setpriv else []
+    )
+    size = ["--size", str(limits.memory_mib * 1024 * 1024)] if "--size" in tools.features else []
+    no_userns = ["--disable-userns"] if "--disable-userns" in tools.features else []
+    return [
+        *drop, tools.bwrap,
+        "--unshare-all", "--unshare-user", *no_userns, "--uid", "1000", "--gid", "1000", "--hostname", "box",
+        "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL",
+        "--ro-bind", "/usr", "/usr", *_top_level(),
+        "--ro-bind-try", "/etc/alternatives", "/etc/alternatives",
+        "--proc", "/proc", "--dev", "/dev",
+        *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev", *size, "--tmpfs", "/tmp",  # noqa: S108  in the box
+        "--bind", str(room.work), "/box", "--ro-bind", str(room.pipes), PIPES_IN_BOX,
+        "--ro-bind", str(tools.shell), SHELL_IN_BOX, "--remount-ro", "/", "--chdir", "/box", "--clearenv",
+        *(part for name, value in ENVIRONMENT.items() for part in ("--setenv", name, value)),
+        SHELL_IN_BOX,
+    ]  # fmt: skip
+
+
+def _top_level() -> list[str]:
+    """Return how /bin, /lib and their like appear: as links into /usr where the host has it so, else read-only."""
+    arguments: list[str] = []
+    for name in _TOP:
+        path = f"/{name}"
+        if os.path.islink(path):  # noqa: PTH114  six times per box
+            arguments += ["--symlink", os.readlink(path), path]  # noqa: PTH115
+        elif os.path.isdir(path):  # noqa: PTH112
+            arguments += ["--ro-bind", path, path]
+    return arguments

@@ -1,0 +1,181 @@
+"""Directories for boxes: one per process, in it one per box; and how those of dead processes are found.
+
+A living process holds a lock on its own directory; the kernel drops it at the process's death, however that comes. So a
+directory that can be locked belongs to nobody, and no pid that was used again can protect or endanger it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import hashlib
+import itertools
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from providers.sandboxes.base import SandboxUnavailable
+
+FALLBACK_PARENT: Final = Path("/var/tmp")  # noqa: S108  the directory in it is ours, checked, and not writable to others
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The directories of one box: `work` is the box's own, `pipes` connects it with us. `uid` owns `work`."""
+
+    path: Path
+    uid: int
+
+    @property
+    def work(self) -> Path:
+        """Return the directory a box sees as its own."""
+        return self.path / "box"
+
+    @property
+    def pipes(self) -> Path:
+        """Return the directory of named pipes, which the box can neither list nor change."""
+        return self.path / "io"
+
+
+class Rooms:
+    """Makes and removes the rooms of this process under `parent`, and removes those of dead processes."""
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._own: Path | None = None
+        self._lock_fd: int | None = None
+        self._numbers = itertools.count(1)
+
+    @property
+    def own(self) -> Path:
+        """Return this process's directory; it is made, and locked, when it is first asked for."""
+        if self._own is None:
+            while self._own is None:
+                _make_parent(self._parent)
+                path = self._parent / f"p{os.getpid()}-{secrets.token_hex(4)}"
+                try:
+                    path.mkdir(mode=0o711)
+                    path.chmod(0o711)
+                except FileNotFoundError:  # another process has just removed the empty parent
+                    continue
+                self._lock_fd = _lock(path)
+                if self._lock_fd is not None:  # else a reaper was faster, and is about to remove it
+                    self._own = path
+        return self._own
+
+    def make(self, label: str, uid: int) -> Room:
+        """Make the directories of one box; they belong to `uid` if we may give things away."""
+        name = re.sub(r"[^A-Za-z0-9_.-]", "_", label)[:150]
+        room = Room(self.own / f"{next(self._numbers)}-{name}", uid)
+        room.path.mkdir(mode=0o700)
+        room.work.mkdir(mode=0o700)
+        room.pipes.mkdir(mode=0o700)
+        room.pipes.chmod(0o311)
+        if uid != os.getuid():
+            os.chown(room.path, uid, uid)
+            os.chown(room.work, uid, uid)
+        return room
+
+    async def remove(self, room: Room) -> None:
+        """Remove a room with everything in it; a thread is used only if it is not empty."""
+        try:
+            room.work.rmdir()
+            room.pipes.rmdir()
+            room.path.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            await asyncio.to_thread(remove_tree, room.path)
+
+    def reap(self, before: Callable[[Path], None] = lambda _: None) -> int:
+        """Remove the rooms of dead processes, `before` each of which is called; return how many rooms. Blocking."""
+        count = 0
+        if not self._parent.is_dir():
+            return 0
+        for path in self._parent.iterdir():
+            if path == self._own or not re.fullmatch(r"p\d+-[0-9a-f]{8}", path.name):
+                continue
+            fd = _lock(path)
+            if fd is None:
+                continue
+            try:
+                before(path)
+                count += sum(1 for entry in path.iterdir() if entry.is_dir())
+                remove_tree(path)
+            finally:
+                os.close(fd)
+        return count
+
+    def close(self) -> None:
+        """Remove this process's directory and give its lock back; safe to repeat. Blocking."""
+        if self._own is not None:
+            remove_tree(self._own)
+            self._own = None
+            if self._parent.parent == FALLBACK_PARENT:
+                with suppress(OSError):  # others are using it
+                    self._parent.rmdir()
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+
+def reachable_parent(work_dir: Path) -> Path:
+    """Return `work_dir` if any user can pass through to it, else a directory of ours beside all homes.
+
+    Root gives boxes to users without rights, who cannot enter e.g. /root.
+    """
+    if all(not path.exists() or path.stat().st_mode & stat.S_IXOTH for path in (work_dir, *work_dir.parents)):
+        return work_dir
+    return FALLBACK_PARENT / f"gym-bus-{hashlib.sha256(bytes(work_dir)).hexdigest()[:12]}"
+
+
+def remove_tree(path: Path) -> None:
+    """Remove `path` with everything in it, also directories their owner locked himself out of; never follows links."""
+
+    def unlock(_function: Any, name: str, _error: Any) -> None:
+        """Give ourselves the rights and try once more."""
+        if not os.path.lexists(name):
+            return
+        os.chmod(os.path.dirname(name), 0o700)  # noqa: PTH101,PTH120  str is what rmtree hands over
+        if os.path.isdir(name) and not os.path.islink(name):  # noqa: PTH112,PTH114
+            os.chmod(name, 0o700)  # noqa: PTH101
+            shutil.rmtree(name, ignore_errors=True)
+        else:
+            os.unlink(name)  # noqa: PTH108
+
+    shutil.rmtree(path, onerror=unlock)
+
+
+def _make_parent(parent: Path) -> None:
+    parent.mkdir(mode=0o711, parents=True, exist_ok=True)
+    found = parent.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise SandboxUnavailable(
+            f"{parent} is not a directory of ours: remove it, or give gym-bus another data directory"
+        )
+    if parent.parent == FALLBACK_PARENT:
+        parent.chmod(0o711)
+
+
+def _lock(path: Path) -> int | None:
+    """Return a file descriptor that holds the lock on `path`, or None if somebody else lives there."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd

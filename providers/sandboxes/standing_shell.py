@@ -1,0 +1,173 @@
+"""A shell that stands in a box and runs one command after the other, each in a shell of its own.
+
+The protocol: we write `run 'COMMAND' NONCE` to the standing shell's input; a child of it becomes `/bin/sh -c COMMAND`
+with nothing as input and the named pipe NONCE as output; when that child is over, the standing shell says `NONCE
+EXITCODE` on its own output, which no command inherits. Whoever else holds the named pipe is not waited for.
+
+A command cannot forge this: it does not know the next nonce, and it cannot reach the standing shell's files or memory
+through /proc although both are the same user, because the kernel treats a process whose program nobody may read as not
+dumpable. As process 1 of its namespace the standing shell cannot be killed from inside either. A wrong word from it is
+the end of the box.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shlex
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult
+from providers.sandboxes.bubblewrap_argv import PIPES_IN_BOX
+from providers.sandboxes.output import PipeReader
+from providers.sandboxes.processes import children, exited, kill, pipe, result, settle, ulimits
+from providers.sandboxes.rooms import Room
+from schemas.config import SandboxLimits
+
+START_TIMEOUT_S: Final = 60.0
+KILL_TIMEOUT_S: Final = 10.0
+END_TIMEOUT_S: Final = 10.0
+_KILLED: Final = "killed"
+
+
+class StandingShell:
+    """Drives the shell in `process`, whose input and output are pipes to us. Not for two commands at a time."""
+
+    def __init__(self, process: subprocess.Popen[bytes], room: Room, limits: SandboxLimits) -> None:
+        self._process = process
+        self._room = room
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._input, self._status = pipe(process.stdin).fileno(), pipe(process.stdout).fileno()
+        self._said = asyncio.StreamReader(limit=4096)
+        self._is_busy = False
+        self.is_alive = True
+        os.set_blocking(self._input, False)
+        os.set_blocking(self._status, False)
+        self._loop.add_reader(self._status, self._listen)
+
+    async def start(self) -> None:
+        """Teach the shell how to run commands and wait until it answers; raises `CreateFailed`."""
+        nonce = secrets.token_hex(8)
+        run = (
+            f'run() {{ ({ulimits(self._limits, processes=True)}; exec /bin/sh -c "$1")'
+            f' </dev/null >{PIPES_IN_BOX}/"$2" 2>&1; echo "$2 $?"; }}\n'
+        )
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._write(f"{run}echo {nonce} 0\n")
+                await self._answer(nonce)
+        except (TimeoutError, BoxLost) as error:
+            raise CreateFailed("bubblewrap did not start") from error
+
+    async def run(self, command: str, timeout_s: float) -> ExecResult:
+        """Run one command; raises `BoxLost` if the shell dies or says what it should not."""
+        nonce, started = secrets.token_hex(8), self._loop.time()
+        path = self._room.pipes / nonce
+        reader = self._open(path)
+        self._is_busy, code = True, None
+        try:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._write(f"run {shlex.quote(command)} {nonce}\n")
+                    code = await self._answer(nonce)
+            except TimeoutError:
+                await self._kill_tree(nonce)
+            output = reader.finish()
+            self._is_busy = False
+        finally:
+            reader.close()
+            with suppress(FileNotFoundError):
+                path.unlink()
+        return result(code, output, self._loop.time() - started)
+
+    async def end(self) -> None:
+        """End the shell and with it every process of its namespace; safe to repeat."""
+        self._hang_up()
+        if self._is_busy:
+            self.kill()
+        pipe(self._process.stdin).close()  # an idle shell leaves at the end of its input, and the kernel ends the rest
+        if self._process.poll() is None and not await exited(self._process.pid, END_TIMEOUT_S):
+            self.kill()
+            await exited(self._process.pid, END_TIMEOUT_S)
+        self._process.poll()
+
+    def kill(self) -> None:
+        """Kill the box's first process, and so all of them; bwrap follows."""
+        if self._process.returncode is not None:
+            return
+        for pid in children(self._process.pid) or [self._process.pid]:
+            kill(pid)
+
+    def _open(self, path: Path) -> PipeReader:
+        """Make the named pipe of one command, which only the box's user can write to."""
+        if self._room.uid == os.getuid():
+            os.mkfifo(path, 0o600)
+        else:
+            os.mkfifo(path, 0o200)
+            os.chown(path, self._room.uid, self._room.uid)
+        return PipeReader(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), self._limits.output_bytes)
+
+    async def _write(self, text: str) -> None:
+        data = memoryview(text.encode())
+        while data:
+            try:
+                data = data[os.write(self._input, data) :]
+            except BlockingIOError:
+                ready: asyncio.Future[None] = self._loop.create_future()
+                self._loop.add_writer(self._input, settle, ready)
+                try:
+                    await ready
+                finally:
+                    self._loop.remove_writer(self._input)
+            except BrokenPipeError as error:
+                raise BoxLost("the sandbox's first process is gone") from error
+
+    def _listen(self) -> None:
+        try:
+            data = os.read(self._status, 4096)
+        except BlockingIOError:
+            return
+        if data:
+            self._said.feed_data(data)
+        else:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        if self.is_alive:
+            self.is_alive = False
+            self._loop.remove_reader(self._status)
+            self._said.feed_eof()
+            pipe(self._process.stdout).close()
+
+    async def _answer(self, nonce: str) -> int:
+        """Return the number said after `nonce`; the caller sets the deadline."""
+        try:
+            line = await self._said.readline()
+        except ValueError:  # longer than any line of the protocol
+            line = b"?"
+        word, _, number = line.decode(errors="replace").rstrip("\n").partition(" ")
+        if not line:
+            raise BoxLost("the sandbox's first process is gone")
+        if word != nonce or not number.isdecimal():
+            raise BoxLost("the sandbox's first process said something that is not in the protocol")
+        return int(number)
+
+    async def _kill_tree(self, nonce: str) -> None:
+        """Kill everything in the box but its first process; raises `BoxLost` if that does not come about in time.
+
+        The shell waits for its child, so the order to kill all is left in its input, and the child is killed from here.
+        """
+        try:
+            async with asyncio.timeout(KILL_TIMEOUT_S):
+                await self._write(f"kill -9 -1; echo {_KILLED}{nonce} 0\n")
+                for pid in (pid for first in children(self._process.pid) for pid in children(first)):
+                    kill(pid)
+                await self._answer(nonce)
+                await self._answer(f"{_KILLED}{nonce}")
+        except TimeoutError as error:
+            raise BoxLost(f"a command could not be killed within {KILL_TIMEOUT_S} s of its deadline") from error

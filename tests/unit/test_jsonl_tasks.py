@@ -1,0 +1,123 @@
+"""Files of questions and answers are read strictly, and answers compared as mathematics."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.benchmarks import load_tasks
+from adapters.benchmarks.jsonl_tasks import grade
+from gym_bus.errors import BadTaskset
+from schemas.config import JsonlTaskset
+from schemas.tasks import Evidence, Task
+
+
+def load(tmp_path: Path, content: bytes | str, **options: Any) -> list[Task]:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return load_tasks(JsonlTaskset(jsonl_fpath=str(path), **options))
+
+
+def row(question: str = "q", answer: Any = "a", **more: Any) -> str:
+    return json.dumps({"question": question, "answer": answer, **more}, ensure_ascii=False)
+
+
+def test_gsm8k_rows_give_the_final_answer(tmp_path: Path) -> None:
+    (task,) = load(tmp_path, row("How many?", "2 + 2 = <<2+2=4>>4\n#### 1,004") + "\n")
+    assert task.verifier_data == {"answer": "1,004"}
+    assert (task.verifier, task.index) == ("math_verify", 0)
+    assert (task.input.messages[0].content or "").startswith("How many?\n\n")
+
+
+def test_lines_end_at_line_feeds_only(tmp_path: Path) -> None:
+    tasks = load(tmp_path, row("a\u2028b\u0085c\u2029d\x1c") + "\r\n\n" + row("next"))
+    assert [(task.input.messages[0].content or "")[:8] for task in tasks] == [
+        "a\u2028b\u0085c\u2029d\x1c",
+        "next\n\nGi",
+    ]
+
+
+def test_ids_depend_on_content_and_are_unique(tmp_path: Path) -> None:
+    first = load(tmp_path, "\n".join([row("x"), row("y"), row("x"), row("x")]))
+    ids = [task.task_id for task in first]
+    assert ids[2] == f"{ids[0]}-2"
+    assert ids[3] == f"{ids[0]}-3"
+    assert ids[0].startswith("rows/")
+    assert len(ids[0]) == len("rows/") + 12
+    shuffled = load(tmp_path, "\n".join([row("y"), row("x")]))
+    assert [task.task_id for task in shuffled] == [ids[1], ids[0]]
+    assert load(tmp_path, row("x"), name="gsm8k")[0].task_id.startswith("gsm8k/")
+
+
+def test_own_ids_are_kept(tmp_path: Path) -> None:
+    tasks = load(tmp_path, row(task_id="one", id="ignored") + "\n" + row(id=2))
+    assert [task.task_id for task in tasks] == ["one", "2"]
+
+
+def test_other_keys_may_be_named(tmp_path: Path) -> None:
+    (task,) = load(tmp_path, '{"problem": "p", "solution": 5}', question_key="problem", answer_key="solution")
+    assert task.verifier_data == {"answer": "5"}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "no tasks"),
+        ("\n \n", "no tasks"),
+        (row() + "\n{broken}\n" + row(), r"rows.jsonl:2: "),
+        (row() + '\n{"question": "torn', r"rows.jsonl:2: the last line is torn \(line 2\)"),
+        (row() + '\n{"question": "torn\n', r"rows.jsonl:2: (?!the last)"),
+        (b'{"question": "\xff', "torn"),
+        ("[1]", "want a JSON object, found list"),
+        ('{"question": "q"}', "no key 'answer'; there are 'question'"),
+        ('{"question": "q", "answer": null}', "found NoneType"),
+        ('{"question": "q", "answer": true}', "found bool"),
+        ('{"question": "", "answer": 1}', "is empty"),
+        ('{"question": "q", "answer": NaN}', "NaN is not JSON"),
+        ('{"question": "q", "question": "r", "answer": 1}', "twice"),
+        ('{"question": "\\ud800", "answer": 1}', "surrogate"),
+        (row(id="x") + "\n" + row("2", id="x"), r"rows.jsonl:2: task_id 'x' was given in line 1"),
+        ("[" * 100_000 + "\n", "rows.jsonl:1"),
+    ],
+)
+def test_bad_files_are_refused_with_the_line(tmp_path: Path, content: bytes | str, said: str) -> None:
+    with pytest.raises(BadTaskset, match=said):
+        load(tmp_path, content)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadTaskset, match=r"nowhere\.jsonl: cannot be read: No such file"):
+        load_tasks(JsonlTaskset(jsonl_fpath=str(tmp_path / "nowhere.jsonl")))
+
+
+@pytest.mark.parametrize(
+    ("expected", "answer", "reward"),
+    [
+        ("72", "The result is 72.\n<answer>72</answer>", 1),
+        ("72", "<answer>71</answer> or rather <answer>$72</answer>", 1),
+        ("72", "<answer>\\$72.00</answer>", 1),
+        ("72", "I think 72", 1),
+        ("72", "\\boxed{72}", 1),
+        ("1,004", "<answer>1004</answer>", 1),
+        ("\\frac{1}{2}", "<answer>0.5</answer>", 1),
+        ("x^2+1", "<answer>1 + x^2</answer>", 1),
+        ("Paris", "<answer>paris.</answer>", 1),
+        ("Paris", "<answer>Arips</answer>", 0),
+        ("72", "<answer>73</answer>", 0),
+        ("72", "<answer></answer> 72", 0),
+        ("72", "", 0),
+        ("72", None, 0),
+        ("72", "<answer>" + "9" * 20_000 + "</answer>", 0),
+    ],
+)
+def test_answers_are_compared_as_mathematics(expected: str, answer: str | None, reward: float) -> None:
+    pytest.importorskip("math_verify")
+    result = grade({"answer": expected}, Evidence(answer=answer, stop_reason="stop", turns=1))
+    assert result.reward == reward
+    assert (result.failure_reason is None) == (reward == 1)
+    if result.failure_reason:
+        assert repr(expected) in result.failure_reason
+        assert len(result.failure_reason) < 600

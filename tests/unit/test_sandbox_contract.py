@@ -1,0 +1,333 @@
+# ruff: noqa: ASYNC110, ASYNC220, ASYNC230, ASYNC240, FBT003  tests look at /proc, and wait for the kernel
+"""What every sandbox promises, checked on each provider; what only some can promise is marked so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxProvider, SandboxUnavailable, make_provider
+from schemas.config import Bubblewrap, Inline, SandboxConfig, SandboxLimits, UnsafeLocal
+
+LIMITS = SandboxLimits(output_bytes=4096)
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:
+    match kind:
+        case "bubblewrap":
+            return Bubblewrap(limits=LIMITS, ledger_path=ledger_path)
+        case "unsafe_local":
+            return UnsafeLocal(limits=LIMITS, ledger_path=ledger_path)
+        case _:
+            return Inline(limits=LIMITS, ledger_path=ledger_path)
+
+
+async def provider_of(kind: str, path: Path, ledger_path: str | None = None) -> SandboxProvider:
+    provider = make_provider(config_of(kind, ledger_path), path)
+    try:
+        await provider.check()
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+    return provider
+
+
+@pytest.fixture(params=["bubblewrap", "unsafe_local", "inline"])
+async def any_provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
+    provider = await provider_of(request.param, tmp_path / "boxes", str(tmp_path / "ledger"))
+    yield provider
+    await provider.aclose()
+
+
+@pytest.fixture(params=["bubblewrap", "unsafe_local"])
+async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
+    """Those that start processes."""
+    provider = await provider_of(request.param, tmp_path / "boxes")
+    yield provider
+    await provider.aclose()
+
+
+@pytest.fixture
+async def box(provider: SandboxProvider) -> Box:
+    return await provider.create("r.1.b1")
+
+
+def processes_with(text: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line and int(path.parent.name) != os.getpid():
+            found.append(line)
+    return found
+
+
+async def until_gone(text: str) -> bool:
+    """Wait for the kernel to end what was killed."""
+    for _ in range(200):
+        if not processes_with(text):
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+def unique_sleep() -> str:
+    """Return a sleep that no other process on this machine sleeps."""
+    return f"sleep 987{uuid.uuid4().int % 10**9}"
+
+
+async def test_arithmetic_is_worked_out(any_provider: SandboxProvider) -> None:
+    box = await any_provider.create("r.1.b1")
+    result = await box.exec("echo $((-7 / 2 + 3 * (4 - 10)))", key="k", timeout_s=10)
+    assert (result.exit_code, result.output, result.ended_by, result.truncated) == (0, "-21\n", "exit", False)
+    assert result.output_bytes == 4
+
+
+async def test_a_missing_command_is_a_result(any_provider: SandboxProvider) -> None:
+    box = await any_provider.create("r.1.b1")
+    result = await box.exec("no-such-command --at-all", key="k", timeout_s=10)
+    assert result.exit_code == 127
+    assert result.output
+    assert box.is_alive
+
+
+async def test_each_effect_is_in_the_ledger_when_it_starts(any_provider: SandboxProvider, tmp_path: Path) -> None:
+    box = await any_provider.create("r.1.b1")
+    await box.exec("echo $((1 + 1))", key="event-1", timeout_s=10)
+    await box.exec("echo $((1 + 2))", key="event-2", timeout_s=10)
+    lines = [json.loads(line) for line in (tmp_path / "ledger").read_text().split("\n")[:-1]]
+    assert lines == [{"kind": "tool", "key": f"event-{n}", "label": "r.1.b1"} for n in (1, 2)]
+
+
+async def test_a_destroyed_box_refuses_and_may_be_destroyed_again(
+    any_provider: SandboxProvider, tmp_path: Path
+) -> None:
+    box = await any_provider.create("r.1.b1")
+    await box.destroy()
+    await box.destroy()
+    assert not box.is_alive
+    with pytest.raises(BoxLost):
+        await box.exec("echo $((1 + 1))", key="k", timeout_s=10)
+    assert not (tmp_path / "ledger").exists(), "nothing was started, so nothing is in the ledger"
+
+
+@pytest.mark.parametrize("command", ["nul \0 character", "half a pair \ud800", "x" * 200_000])
+async def test_what_no_shell_can_be_given_is_a_result(box: Box, command: str) -> None:
+    result = await box.exec(command, key="k", timeout_s=10)
+    assert result.exit_code == 127
+    assert (await box.exec("echo on", key="k", timeout_s=10)).output == "on\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code", "ended_by"),
+    [
+        ("true", 0, "exit"),
+        ("exit 7", 7, "exit"),
+        ("exit 255", 255, "exit"),
+        ("kill -9 $$", 137, "signal"),
+        ("kill -SEGV $$", 139, "signal"),
+        ("if", 2, "exit"),
+        ("/etc", 126, "exit"),
+    ],
+)
+async def test_exit_codes_are_the_shells(box: Box, command: str, exit_code: int, ended_by: str) -> None:
+    result = await box.exec(command, key="k", timeout_s=10)
+    assert (result.exit_code, result.ended_by) == (exit_code, ended_by)
+
+
+async def test_output_and_error_are_one_text_in_order(box: Box) -> None:
+    result = await box.exec("echo 1; echo 2 >&2; printf 'é È €\\n'; cat", key="k", timeout_s=10)
+    assert result.output == "1\n2\né È €\n"
+    quoted = await box.exec("printf '%s' \"it's\" 'a' \"$(echo b)\"\necho '\\n'", key="k", timeout_s=10)
+    assert quoted.output.startswith("it'sab")
+
+
+async def test_a_long_command_arrives_whole(box: Box) -> None:
+    result = await box.exec(f"printf %s '{'x' * 100_000}' | wc -c", key="k", timeout_s=10)
+    assert result.output == "100000\n"
+
+
+async def test_too_much_output_keeps_both_ends_and_its_size(box: Box) -> None:
+    result = await box.exec("echo first; yes | head -c 3000000; echo last", key="k", timeout_s=20)
+    assert (result.exit_code, result.truncated, result.output_bytes) == (0, True, 3_000_011)
+    assert result.output.startswith("first\n")
+    assert result.output.endswith("last\n")
+    assert "left out" in result.output
+    assert len(result.output.encode()) <= LIMITS.output_bytes
+
+
+async def test_what_is_no_text_stays_within_the_bound(box: Box) -> None:
+    result = await box.exec("head -c 4000 /dev/zero | tr '\\0' '\\377'", key="k", timeout_s=10)
+    assert result.output_bytes == 4000
+    assert result.truncated
+    assert len(result.output.encode()) <= LIMITS.output_bytes
+
+
+async def test_a_child_in_the_background_does_not_hold_up_the_result(box: Box) -> None:
+    sleep = unique_sleep()
+    result = await box.exec(f"({sleep} &); setsid {sleep} & echo done", key="k", timeout_s=10)
+    assert (result.exit_code, result.output) == (0, "done\n")
+    assert processes_with(sleep), "it lives on between commands"
+    await box.destroy()
+    assert await until_gone(sleep), "and ends with the box"
+
+
+async def test_the_deadline_kills_the_whole_tree_and_the_box_lives_on(box: Box) -> None:
+    sleep = unique_sleep()
+    result = await box.exec(
+        f"echo before; setsid {sleep} & nohup {sleep} & (({sleep}) &); {sleep}", key="k", timeout_s=0.2
+    )
+    assert (result.exit_code, result.ended_by) == (None, "timeout")
+    assert "before\n" in result.output
+    assert result.duration_s < 5
+    assert await until_gone(sleep)
+    assert (await box.exec("echo again", key="k", timeout_s=10)).output == "again\n"
+
+
+async def test_the_deadline_holds_for_what_ignores_signals(box: Box) -> None:
+    result = await box.exec("trap '' TERM INT HUP; while :; do :; done", key="k", timeout_s=0.2)
+    assert result.ended_by == "timeout"
+    assert (await box.exec("echo again", key="k", timeout_s=10)).exit_code == 0
+
+
+async def test_endless_output_ends_at_the_deadline(box: Box) -> None:
+    result = await box.exec("yes", key="k", timeout_s=0.2)
+    assert result.ended_by == "timeout"
+    assert result.truncated
+    assert len(result.output.encode()) <= LIMITS.output_bytes
+
+
+async def test_a_writer_in_the_background_cannot_keep_us_reading(box: Box) -> None:
+    result = await box.exec("yes & echo done", key="k", timeout_s=10)
+    assert result.exit_code == 0
+    assert (await box.exec("echo next", key="k", timeout_s=10)).output == "next\n"
+
+
+async def test_the_hosts_environment_is_not_visible(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GYM_BUS_TEST_SECRET", "do-not-show")
+    result = await box.exec(
+        "env; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep SECRET=do-n", key="k", timeout_s=10
+    )
+    assert "do-not-show" not in result.output.replace("grep SECRET=do-n", "")
+
+
+async def test_the_hosts_files_are_not_inherited(box: Box) -> None:
+    with Path("/etc/hostname").open() as file:
+        os.set_inheritable(file.fileno(), True)
+        result = await box.exec("ls -1 /proc/self/fd; cat", key="k", timeout_s=10)
+        os.set_inheritable(file.fileno(), False)
+    assert set(result.output.split()) <= {"0", "1", "2", "3"}  # 3 is ls, reading the directory
+
+
+async def test_commands_run_one_after_the_other_in_order(box: Box) -> None:
+    results = await asyncio.gather(*(box.exec(f"echo {n} >>log; cat log", key="k", timeout_s=10) for n in range(5)))
+    assert results[-1].output == "0\n1\n2\n3\n4\n"
+
+
+async def test_a_cancelled_command_leaves_nothing(box: Box) -> None:
+    sleep = unique_sleep()
+    task = asyncio.ensure_future(box.exec(f"echo started; {sleep}", key="k", timeout_s=60))
+    while not processes_with(sleep):
+        await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await until_gone(sleep)
+
+
+async def test_destroying_while_a_command_runs_ends_it(provider: SandboxProvider) -> None:
+    sleep = unique_sleep()
+    box = await provider.create("r.1.b1")
+    task = asyncio.ensure_future(box.exec(sleep, key="k", timeout_s=60))
+    while not processes_with(sleep):
+        await asyncio.sleep(0.005)
+    await box.destroy()
+    assert await until_gone(sleep)
+    results = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(results[0], BoxLost) or results[0].exit_code == 137
+
+
+async def test_files_belong_to_one_box_and_go_with_it(provider: SandboxProvider, tmp_path: Path) -> None:
+    one, two = await provider.create("r.1.b1"), await provider.create("r.2.b1")
+    await one.exec("echo mine >file; mkdir -p a/b; chmod 0 a/b; chmod 0 a; ln -s /etc link", key="k", timeout_s=10)
+    assert (await one.exec("cat file", key="k", timeout_s=10)).output == "mine\n"
+    assert (await two.exec("ls", key="k", timeout_s=10)).output == ""
+    await one.destroy()
+    await two.destroy()
+    again = await provider.create("r.1.b1")
+    assert (await again.exec("ls -A", key="k", timeout_s=10)).output == ""
+    assert Path("/etc/passwd").exists()
+
+
+async def test_no_label_is_made_twice(provider: SandboxProvider, box: Box) -> None:
+    with pytest.raises(CreateFailed, match="exists already"):
+        await provider.create("r.1.b1")
+
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from providers.sandboxes import make_provider
+from schemas.config import Bubblewrap, UnsafeLocal
+
+async def main():
+    config = {"bubblewrap": Bubblewrap, "unsafe_local": UnsafeLocal}[sys.argv[1]]()
+    provider = make_provider(config, Path(sys.argv[2]))
+    idle, busy = await provider.create("r.1.b1"), await provider.create("r.2.b1")
+    await idle.exec(f"(setsid {sys.argv[3]} &)", key="k", timeout_s=10)
+    print("ready", flush=True)
+    await busy.exec(f"setsid {sys.argv[3]} & {sys.argv[3]}", key="k", timeout_s=60)
+
+asyncio.run(main())
+"""
+
+
+async def test_killing_the_owner_leaves_no_process_and_reaping_no_file(
+    provider: SandboxProvider, tmp_path: Path
+) -> None:
+    """SIGKILL to the process that owns boxes ends all that runs in them; the next process removes their files."""
+    sleep = unique_sleep()
+    work = tmp_path / "boxes"
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, provider.name, str(work), sleep],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    with owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"ready\n"
+        while len(processes_with(sleep)) < 5:  # three sleeps, and the shells and owner that name them
+            await asyncio.sleep(0.01)
+        owner.send_signal(signal.SIGKILL)
+    assert await until_gone(sleep), processes_with(sleep)
+    assert await provider.reap() == 2
+    assert await provider.reap() == 0
+
+
+async def test_the_living_are_not_reaped(provider: SandboxProvider, box: Box, tmp_path: Path) -> None:
+    other = await provider_of(provider.name, tmp_path / "boxes")
+    assert await other.reap() == 0
+    assert (await box.exec("echo alive", key="k", timeout_s=10)).output == "alive\n"
+    await other.aclose()
+
+
+async def test_closing_the_provider_destroys_every_box(tmp_path: Path, provider: SandboxProvider) -> None:
+    sleep = unique_sleep()
+    boxes = [await provider.create(f"r.{n}.b1") for n in range(3)]
+    for box in boxes:
+        await box.exec(f"{sleep} & echo $!", key="k", timeout_s=10)
+    await provider.aclose()
+    assert await until_gone(sleep)
+    assert not any(box.is_alive for box in boxes)
