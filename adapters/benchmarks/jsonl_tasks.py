@@ -1,0 +1,157 @@
+"""Tasks from a file of JSON lines with a question and an answer, GSM8K's form included, graded by math-verify."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from adapters.benchmarks.answers import INSTRUCTION, shown, tagged_answer
+from adapters.benchmarks.base import Grade
+from gym_bus.errors import BadTaskset
+from schemas.config import JsonlTaskset
+from schemas.tasks import Evidence, Task, TaskInput
+from schemas.values import Message
+
+VERIFIER: Final = "math_verify"
+FINAL_ANSWER: Final = "####"
+"""What stands before the final answer in GSM8K's worked solutions."""
+
+ANSWER_MAX_CHARACTERS: Final = 10_000
+"""A longer answer is wrong: parsing it would take longer than it is worth."""
+
+_WORDS: Final = re.compile(r"[A-Za-z][A-Za-z .,'-]+")
+
+
+def load(config: JsonlTaskset) -> list[Task]:
+    """Return one task a line; raises `BadTaskset` with the file and the line."""
+    path = Path(config.jsonl_fpath).expanduser()
+    name = config.name or path.stem
+    tasks: list[Task] = []
+    lines: dict[str, int] = {}
+    for number, row in _rows(path):
+        question = _text(row, config.question_key, path, number)
+        answer = _text(row, config.answer_key, path, number)
+        task_id = _own_id(row, path, number)
+        if task_id is None:
+            task_id = _made_id(name, question, answer, lines)
+        elif task_id in lines:
+            raise BadTaskset(f"{path}:{number}: task_id {task_id!r} was given in line {lines[task_id]} already")
+        lines[task_id] = number
+        messages = (Message(role="user", content=f"{question}\n\n{INSTRUCTION}"),)
+        given = TaskInput(task_id=task_id, messages=messages)
+        data = {"answer": answer.rpartition(FINAL_ANSWER)[2].strip()}
+        tasks.append(Task(index=len(tasks), input=given, verifier=VERIFIER, verifier_data=data))
+    if not tasks:
+        raise BadTaskset(f"{path}: no tasks in it")
+    return tasks
+
+
+def grade(verifier_data: Mapping[str, Any], evidence: Evidence) -> Grade:
+    """Return 1 if the answer equals the expected one, as text or as mathematics, else 0.
+
+    The answer is what stands in the last answer tags, else what math-verify finds in the whole text.
+    """
+    expected = str(verifier_data["answer"])
+    tagged = tagged_answer(evidence.answer)
+    got = tagged if tagged is not None else (evidence.answer or "").strip()
+    if not got:
+        return Grade(0.0, failure_reason=f"expected {shown(expected)}, got no answer")
+    if len(got) <= ANSWER_MAX_CHARACTERS and _are_equal(expected, got):
+        return Grade(1.0)
+    return Grade(0.0, failure_reason=f"expected {shown(expected)}, got {shown(got)}")
+
+
+def _are_equal(expected: str, got: str) -> bool:
+    from math_verify import parse, verify  # noqa: PLC0415  half a second
+
+    if _plain(expected) == _plain(got):
+        return True
+    if _WORDS.fullmatch(expected):  # mathematics would read a product of letters in it
+        return False
+    gold, target = parse(expected), parse(got)
+    if not gold or not target:  # bare LaTeX, `\$72`: what a \boxed{} is understood for
+        gold, target = parse(f"\\boxed{{{expected}}}"), parse(f"\\boxed{{{got}}}")
+    return bool(gold and target and verify(gold, target))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold().rstrip(".")
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, row). Lines end at a line feed only: U+0085 and U+2028 occur inside strings."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BadTaskset(f"{path}: cannot be read: {error.strerror or error}") from error
+    pieces = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    for number, piece in enumerate(pieces, 1):
+        if piece.strip():
+            yield number, _row(piece, path, number, is_open=number == len(pieces))
+
+
+def _row(piece: bytes, path: Path, number: int, *, is_open: bool) -> dict[str, Any]:
+    try:
+        row = json.loads(piece.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        if is_open and not isinstance(error, _BadRow):
+            raise BadTaskset(
+                f"{path}:{number}: the last line is torn (line {number}): the file was cut off; {error}"
+            ) from error
+        raise BadTaskset(f"{path}:{number}: {error}") from error
+    if not isinstance(row, dict):
+        raise BadTaskset(f"{path}:{number}: want a JSON object, found {type(row).__name__}")
+    return row
+
+
+class _BadRow(ValueError):
+    """A whole line that says something it should not."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise _BadRow("a key is given twice")
+    return row
+
+
+def _refuse(constant: str) -> None:
+    raise _BadRow(f"{constant} is not JSON")
+
+
+def _text(row: Mapping[str, Any], key: str, path: Path, number: int) -> str:
+    if key not in row:
+        raise BadTaskset(
+            f"{path}:{number}: no key {key!r}; there are {', '.join(map(repr, sorted(row)[:10])) or 'none'}"
+        )
+    value = row[key]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise BadTaskset(f"{path}:{number}: {key!r} must be text or a number, found {type(value).__name__}")
+    text = str(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadTaskset(f"{path}:{number}: {key!r} holds half of a surrogate pair") from error
+    if not text.strip():
+        raise BadTaskset(f"{path}:{number}: {key!r} is empty")
+    return text
+
+
+def _own_id(row: Mapping[str, Any], path: Path, number: int) -> str | None:
+    """Return the row's own id, None if it has none."""
+    key = next((key for key in ("task_id", "id") if row.get(key) is not None), None)
+    return None if key is None else _text(row, key, path, number)
+
+
+def _made_id(name: str, question: str, answer: str, taken: Mapping[str, int]) -> str:
+    """Return an id that depends on the content only; equal rows are numbered from the second on."""
+    base = f"{name}/{hashlib.sha256((question + answer).encode()).hexdigest()[:12]}"
+    task_id, count = base, 1
+    while task_id in taken:
+        count += 1
+        task_id = f"{base}-{count}"
+    return task_id
