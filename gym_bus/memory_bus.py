@@ -45,6 +45,7 @@ class _Queued:
     stored: Stored
     visible_at: float = 0.0
     token: int = 0
+    is_doubled: bool = False
 
 
 def _queue_of(subject: str) -> str:
@@ -126,7 +127,8 @@ class MemoryServer:
             if item.visible_at <= now:
                 item.visible_at = now + self.ack_wait_s
                 item.token = self.number()
-                if self.faults.strikes(self.faults.delivered_twice):
+                if not item.is_doubled and self.faults.strikes(self.faults.delivered_twice):
+                    item.is_doubled = True
                     item.visible_at = now
                 return item
         return None
@@ -212,6 +214,7 @@ class MemoryBus:
         """Connect `user`; each append and read takes `latency_s` of the loop's time."""
         self.server = server
         self.is_dead = False
+        self.frozen: asyncio.Event | None = None
         self._user = user
         self._latency_s = latency_s
         self._allowed = rights(user)["publish"]
@@ -220,6 +223,8 @@ class MemoryBus:
     async def _arrive(self) -> None:
         """Take time; a dead client never gets anywhere."""
         await asyncio.sleep(self._latency_s)
+        if self.frozen:
+            await self.frozen.wait()
         if self.is_dead:
             await asyncio.get_running_loop().create_future()
         if self.server.is_down:
