@@ -37,7 +37,7 @@ class Delivery(Protocol):
         ...
 
     def ack(self) -> None:
-        """Say that the request is answered; at most two bounded tries in the background."""
+        """Say that the request is answered; a lost acknowledgement only causes another delivery."""
         ...
 
     def in_progress(self) -> None:

@@ -17,7 +17,7 @@ import structlog
 from gym_bus import boundary
 from gym_bus.bus import Bus, Conflict, Stored
 from gym_bus.clock import Clock
-from gym_bus.codec import Codec
+from gym_bus.codec import Codec, Head
 from gym_bus.errors import BusUnavailable, Corrupt, Fenced, Retryable, StoreFull
 from gym_bus.subjects import ANY, CLAIM, SNAPSHOT, AggregateId, event_subject, request_subject
 from schemas.base import Event
@@ -112,11 +112,11 @@ class EventLog:
         """
         claimed = Claimed(worker=self.worker, nonce=secrets.token_hex(4), request_id=request_id)
         draft = Draft(claimed, request_id, f"{self.worker}/{claimed.nonce}")
-        envelope = self._envelope(aggregate, attempt, 0, after.ordinal, draft)
         writer = Writer(aggregate, attempt, 0, after.sequence, after.ordinal)
+        head = self._head(writer, after.ordinal, draft)
         try:
             subject = event_subject(aggregate, CLAIM)
-            sequence, _ = await self._store(writer, subject, self.codec.encode(envelope), envelope.event_id)
+            sequence, _ = await self._store(writer, subject, self.codec.encode(head, claimed), head.event_id)
         except (Fenced, Corrupt):
             return None
         boundary.reach(aggregate.actor, "claimed")
@@ -141,7 +141,7 @@ class EventLog:
         aggregate = writer.aggregate
         is_snapshot = isinstance(draft.data, Snapshot)
         ordinal = writer.ordinal + (0 if is_snapshot else 1)
-        envelope = self._envelope(aggregate, writer.attempt, writer.epoch, ordinal, draft)
+        head = self._head(writer, ordinal, draft)
         if is_snapshot:
             subject = event_subject(aggregate, SNAPSHOT)
         elif draft.data.TO is not None:
@@ -149,8 +149,8 @@ class EventLog:
         else:
             subject = event_subject(aggregate, draft.data.subject_kind())
         boundary.reach(aggregate.actor, "before_append")
-        sequence, body = await self._store(writer, subject, self.codec.encode(envelope), envelope.event_id)
-        stored = self.codec.decode(subject, body, sequence) if body else envelope.replaced(sequence=sequence)
+        sequence, body = await self._store(writer, subject, self.codec.encode(head, draft.data), head.event_id)
+        stored = self.codec.decode(subject, body, sequence) if body else _stored(writer, head, draft, sequence)
         writer.last_sequence, writer.ordinal = sequence, ordinal
         if is_snapshot:
             writer.snapshot_ordinal = ordinal
@@ -162,26 +162,10 @@ class EventLog:
         writer = Writer(aggregate, attempt, 0, 0, 0)
         return await self.append(writer, draft)
 
-    def _envelope(self, aggregate: AggregateId, attempt: int, epoch: int, ordinal: int, draft: Draft) -> Envelope:
-        event_id = digest_id(
-            aggregate.run_id, aggregate.rollout_id, aggregate.actor, aggregate.key, draft.cause or "", draft.data.TYPE, draft.tag
-        )
-        return Envelope.unchecked(
-            event_id=event_id,
-            type=draft.data.TYPE,
-            run_id=aggregate.run_id,
-            rollout_id=aggregate.rollout_id,
-            attempt=attempt,
-            actor=aggregate.actor,
-            key=aggregate.key,
-            epoch=epoch,
-            ordinal=ordinal,
-            causation_id=draft.cause,
-            recorded_at=self._clock.now(),
-            data=draft.data,
-            place=None if draft.data.TO is None else draft.place,
-            sequence=0,
-        )
+    def _head(self, writer: Writer, ordinal: int, draft: Draft) -> Head:
+        where = writer.aggregate
+        event_id = digest_id(where.run_id, where.rollout_id, where.actor, where.key, draft.cause or "", draft.data.TYPE, draft.tag)
+        return Head(event_id, writer.attempt, writer.epoch, ordinal, draft.cause, self._clock.now())
 
     async def _store(self, writer: Writer, subject: str, body: bytes, event_id: str) -> tuple[int, bytes | None]:
         """Append the same bytes until they are stored; return the sequence, and the stored body if it is another try's."""
@@ -225,3 +209,24 @@ class EventLog:
             f"of the same epoch {writer.epoch}: two writers share one claim"
         )
         raise Corrupt(msg)
+
+
+def _stored(writer: Writer, head: Head, draft: Draft, sequence: int) -> Envelope:
+    """Return the event as it is stored, without reading it back."""
+    where = writer.aggregate
+    return Envelope.unchecked(
+        event_id=head.event_id,
+        type=draft.data.TYPE,
+        run_id=where.run_id,
+        rollout_id=where.rollout_id,
+        attempt=head.attempt,
+        actor=where.actor,
+        key=where.key,
+        epoch=head.epoch,
+        ordinal=head.ordinal,
+        causation_id=head.causation_id,
+        recorded_at=head.recorded_at,
+        data=draft.data,
+        place=None if draft.data.TO is None else draft.place,
+        sequence=sequence,
+    )

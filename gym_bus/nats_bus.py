@@ -167,7 +167,7 @@ class NatsBus:
 
     async def work(self, kind: str, place: str, slots: Slots, deliver: OnDelivery) -> None:
         """Take requests until cancelled."""
-        loop = PullLoop(self.client, self.mailbox, kind, place, slots, deliver, f"{inbox_prefix(self._kind)}.{secrets.token_hex(6)}")
+        loop = PullLoop(self.client, kind, place, slots, deliver, f"{inbox_prefix(self._kind)}.{secrets.token_hex(6)}")
         self._loops.append(loop)
         try:
             await loop.run()

@@ -13,7 +13,6 @@ from typing import Final
 
 import structlog
 from gym_bus.bus import OnDelivery, Slots, Stored
-from gym_bus.mailbox import Mailbox
 from gym_bus.nats_client import LeanClient, Received
 from gym_bus.subjects import event_subject_of_queued
 from gym_bus.topology import consumer_of, queue_stream
@@ -22,48 +21,34 @@ log = structlog.get_logger(__name__)
 
 PULL_EXPIRES_S: Final = 10.0
 PULL_MAX: Final = 256
-ACK_TIMEOUT_S: Final = 1.0
-ACK_TRIES: Final = 2
 
 
 class NatsDelivery:
     """One request out of a queue; see `gym_bus.bus.Delivery`."""
 
-    __slots__ = ("_client", "_loop", "_mailbox", "_reply", "stored")
+    __slots__ = ("_client", "_reply", "stored")
 
-    def __init__(self, client: LeanClient, mailbox: Mailbox, message: Received) -> None:
+    def __init__(self, client: LeanClient, message: Received) -> None:
         """Wrap a message whose reply subject takes acknowledgements."""
         source = (message.header(b"Nats-Stream-Source") or "0 0").split(" ")
         self.stored = Stored(event_subject_of_queued(message.subject), message.data, int(source[1]))
         self._client = client
-        self._mailbox = mailbox
         self._reply = message.reply
-        self._loop = asyncio.get_running_loop()
 
-    def _send(self, body: bytes, reply: str = "") -> None:
-        async def send() -> None:
-            with contextlib.suppress(Exception):  # a lost acknowledgement only causes a redelivery
-                await self._client.send(self._reply, body, reply)
-
-        coroutine = send()
+    def _send(self, body: bytes) -> None:
+        coroutine = self._client.send(self._reply, body)
         try:
-            coroutine.send(None)  # sending only waits when its buffer is full: nearly always done at once
+            coroutine.send(None)  # sending only waits when the buffer is full: nearly always done at once
         except StopIteration:
+            return
+        except Exception as error:  # a lost acknowledgement only causes a redelivery
+            log.debug("ack_lost", error=str(error) or type(error).__name__)
             return
         coroutine.close()
 
-    def ack(self, tries: int = ACK_TRIES) -> None:
-        """Acknowledge; the server's confirmation is awaited in the background, once more if it does not come."""
-
-        def on_message(_: Received) -> None:
-            self._mailbox.forget(reply)
-
-        def fail(_: Exception) -> None:
-            if tries > 1:
-                self.ack(tries - 1)
-
-        reply = self._mailbox.expect(self._reply, ACK_TIMEOUT_S, on_message, fail)
-        self._send(b"+ACK", reply)
+    def ack(self) -> None:
+        """Acknowledge, once: if it is lost the request comes again and is recognised as answered."""
+        self._send(b"+ACK")
 
     def in_progress(self) -> None:
         """Ask for another `ack_wait`."""
@@ -78,11 +63,10 @@ class PullLoop:
     """Fetches for free slots only."""
 
     def __init__(
-        self, client: LeanClient, mailbox: Mailbox, kind: str, place: str, slots: Slots, deliver: OnDelivery, inbox: str
+        self, client: LeanClient, kind: str, place: str, slots: Slots, deliver: OnDelivery, inbox: str
     ) -> None:
         """Take from the queue of `kind` at `place` through the private `inbox`."""
         self._client = client
-        self._mailbox = mailbox
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{queue_stream(kind)}.{consumer_of(place)}"
         self._slots = slots
         self._deliver = deliver
@@ -143,7 +127,7 @@ class PullLoop:
             self._slots.take()
             self._slots.changed.set()
             try:
-                self._deliver(NatsDelivery(self._client, self._mailbox, message))
+                self._deliver(NatsDelivery(self._client, message))
             except Exception:
                 self._slots.give()
                 log.exception("delivery_failed", subject=message.subject)

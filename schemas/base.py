@@ -7,6 +7,10 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 
+_set = object.__setattr__
+ALL_SET: dict[type, set[str]] = {}
+
+
 class Frozen(BaseModel):
     """A value: immutable, compared by content, unknown fields refused."""
 
@@ -16,10 +20,10 @@ class Frozen(BaseModel):
     def unchecked(cls, **values: object) -> Self:
         """Return an instance of `values`, which must be valid and complete: for what was put together from checked parts."""
         made = cls.__new__(cls)
-        object.__setattr__(made, "__dict__", values)
-        object.__setattr__(made, "__pydantic_fields_set__", set(values))
-        object.__setattr__(made, "__pydantic_extra__", None)
-        object.__setattr__(made, "__pydantic_private__", None)
+        _set(made, "__dict__", values)
+        _set(made, "__pydantic_fields_set__", ALL_SET.get(cls) or ALL_SET.setdefault(cls, set(values)))
+        _set(made, "__pydantic_extra__", None)
+        _set(made, "__pydantic_private__", None)
         return made
 
     def replaced(self, **changes: object) -> Self:

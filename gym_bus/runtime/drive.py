@@ -379,23 +379,24 @@ class Drive(Generic[S]):
 
         A handler that appends must be ended this way: cancelling it in the middle of an append would lose the writer's place.
         """
-        task = asyncio.ensure_future(work)
+        task = asyncio.current_task()
+        is_interrupted = False
 
         def interrupt() -> None:
+            nonlocal is_interrupted
+            is_interrupted = True
             self._interrupted.add(effect_id)
-            task.cancel()
+            if task:
+                task.cancel()
 
-        if effect_id in self._interrupted:
-            interrupt()
         self._interrupts[effect_id] = interrupt
         try:
-            return await task
+            return await work
         except asyncio.CancelledError:
-            if effect_id in self._interrupted:
+            if is_interrupted and task and task.uncancel() == 0:
                 raise Interrupted(effect_id) from None
             raise
         finally:
-            task.cancel()
             self._interrupts.pop(effect_id, None)
 
     async def effect_over(self, effect_id: str) -> None:

@@ -1,0 +1,312 @@
+"""The projector: the one writer of `<data_dir>/projections.duckdb`, and who answers questions about it.
+
+Everything DuckDB does for the projection happens in one thread of its own; questions have two more. It serves
+
+    gym.query    {"sql", "parameters", "max_rows", "offset", "after_seq", "timeout_s"} -> columns, types, rows,
+    truncated, cursor, lag gym.export   {"run_id"} -> {"paths": {name: path}}
+
+An answer that does not fit into one message (900 KB) ends early with `truncated`; asked again with `offset`, it goes
+on there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pydantic_core
+import structlog
+
+from gym_bus import boundary
+from gym_bus.blobs import DirectoryBlobs
+from gym_bus.errors import BusRefused, BusUnavailable, GymBusError, Retryable
+from gym_bus.nats_bus import NatsBus, connect
+from gym_bus.server import BusAddress
+from gym_bus.settings import Settings
+from gym_bus.topology import event_stream
+from projections import ask, results, store
+from projections.desk import Desk
+from projections.ingest import Applied, Batch, Gap, Ingest
+from projections.reader import BATCH_MAX, ShardReader
+
+log = structlog.get_logger(__name__)
+
+LINGER_S: Final = 0.1
+HEARTBEAT_S: Final = 1.0
+IDLE_CHECKPOINT_S: Final = 2.0
+AFTER_SEQ_WAIT_S: Final = 5.0
+BACKOFF_MIN_S: Final = 0.1
+BACKOFF_MAX_S: Final = 5.0
+EXPORT_RETRY_S: Final = 30.0
+SHARDS_MAX: Final = 64
+
+
+class Projector:
+    """See the module. One a data directory: a second one waits for the file's lock."""
+
+    def __init__(self, bus: NatsBus, data_dir: Path, host_id: str) -> None:
+        """Project what `bus` holds into `data_dir`; show a pulse as `host_id`."""
+        self._bus = bus
+        self._path = data_dir / "projections.duckdb"
+        self._blobs = DirectoryBlobs(data_dir / "blobs")
+        self._pulse_subject = f"gym.hb.projector.{host_id}"
+        self._worker = host_id
+        self._writer = ThreadPoolExecutor(1, "projector")
+        self._askers = ThreadPoolExecutor(2, "questions")
+        self._connection: store.Connection | None = None
+        self._ingest: Ingest | None = None
+        self._readers: dict[int, ShardReader] = {}
+        self._arrived = asyncio.Event()
+        self._advanced = asyncio.Condition()
+        self._waiting: dict[str, dict[int, int]] = {}
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        try:
+            await self._open()
+            async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+                self._bus.on_reconnect(self._reconnected)
+                for shard, (_, generation) in (await self._streams()).items():
+                    after = self._cursor().get(shard, 0)
+                    self._readers[shard] = ShardReader(self._bus, shard, after, generation, self._arrived)
+                    group.create_task(self._readers[shard].run())
+                desk = Desk(self._bus, group)
+                await stack.enter_async_context(desk.open("gym.query", self._answer))
+                await stack.enter_async_context(desk.open("gym.export", self._export))
+                group.create_task(self._beat())
+                group.create_task(self._export_finished())
+                log.info("projector_ready", path=str(self._path), cursor=self._cursor())
+                await self._project()
+        finally:
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._close)
+            self._writer.shutdown(wait=False)
+            self._askers.shutdown(wait=False, cancel_futures=True)
+
+    # -- the file ------------------------------------------------------------------------------------------------------
+
+    def _cursor(self) -> dict[int, int]:
+        return dict(self._ingest.cursor) if self._ingest else {}
+
+    async def _open(self) -> None:
+        """Open the file, or make it anew if it is of another log; wait as long as the disk or its lock refuses."""
+        loop, wait_s = asyncio.get_running_loop(), BACKOFF_MIN_S
+        while True:
+            try:
+                streams = await self._streams()
+                await loop.run_in_executor(self._writer, self._open_file, streams)
+            except Retryable as error:
+                log.warning("projection_delayed", reason=str(error), wait_s=wait_s)
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, BACKOFF_MAX_S)
+            else:
+                return
+
+    def _open_file(self, streams: dict[int, tuple[int, str]]) -> None:
+        self._close()
+        connection = store.open_store(self._path)
+        try:
+            if reason := _foreign(store.cursors(connection), streams):
+                connection.close()
+                store.set_aside(self._path, reason)
+                connection = store.open_store(self._path)
+            self._ingest = Ingest(connection, self._blobs)
+            store.lock_down(connection)
+        except (duckdb.Error, OSError) as error:
+            connection.close()
+            msg = f"the projection {self._path} cannot be prepared: {error}"
+            raise Retryable(msg) from error
+        self._connection = connection
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(duckdb.Error):  # what was not written is read from the log again
+                self._connection.close()
+        self._connection = self._ingest = None
+
+    async def _streams(self) -> dict[int, tuple[int, str]]:
+        """Return last sequence and generation (when it was made) of every shard there is."""
+        found: dict[int, tuple[int, str]] = {}
+        for shard in range(SHARDS_MAX):
+            try:
+                info = await self._bus.api(f"STREAM.INFO.{event_stream(shard)}")
+            except BusRefused:
+                break
+            if "error" in info:
+                break
+            found[shard] = (int(info["state"]["last_seq"]), str(info["created"]))
+        if not found:
+            msg = "there is no event stream yet: `gym-bus bus up` makes it"
+            raise BusUnavailable(msg)
+        return found
+
+    def _reconnected(self) -> None:
+        for reader in self._readers.values():
+            reader.restart()
+
+    # -- projecting ----------------------------------------------------------------------------------------------------
+
+    async def _project(self) -> None:
+        """Take in what arrives; when nothing does, let DuckDB tidy up."""
+        is_tidy = True
+        while True:
+            try:
+                async with asyncio.timeout(None if is_tidy else IDLE_CHECKPOINT_S):
+                    await self._arrived.wait()
+            except TimeoutError:
+                await asyncio.get_running_loop().run_in_executor(self._writer, self._checkpoint)
+                is_tidy = True
+                continue
+            self._arrived.clear()
+            if all(reader.buffered < BATCH_MAX for reader in self._readers.values()):
+                await asyncio.sleep(LINGER_S)
+            for reader in self._readers.values():
+                while reader.buffered:
+                    is_tidy = False
+                    await self._take_in(reader, reader.take())
+
+    async def _take_in(self, reader: ShardReader, batch: Batch) -> None:
+        """Take one batch in, however long the disk refuses."""
+        loop, wait_s = asyncio.get_running_loop(), BACKOFF_MIN_S
+        while True:
+            try:
+                applied = await loop.run_in_executor(self._writer, self._apply, batch)
+                break
+            except Gap as error:
+                log.warning("projection_gap", reason=str(error))
+                reader.rewind(self._cursor().get(batch.shard, 0))
+                return
+            except (duckdb.Error, OSError) as error:
+                log.warning("projection_delayed", reason=str(error)[:500], wait_s=wait_s)
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, BACKOFF_MAX_S)
+                await self._open()
+        if applied.finished_runs:
+            await self._note_finished(applied.finished_runs)
+        async with self._advanced:
+            self._advanced.notify_all()
+
+    def _apply(self, batch: Batch) -> Applied:
+        boundary.reach("projector", "batch_received")
+        if self._ingest is None:
+            msg = "the projection is closed"
+            raise OSError(msg)
+        return self._ingest.apply(batch)
+
+    def _checkpoint(self) -> None:
+        with contextlib.suppress(duckdb.Error):  # a reader's transaction or a full disk: the next quiet moment will do
+            if self._connection is not None:
+                self._connection.execute("checkpoint")
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    async def _note_finished(self, run_ids: list[str]) -> None:
+        """Have results written once everything is here that was in the log when the run's end was seen."""
+        try:
+            ends = {shard: last for shard, (last, _) in (await self._streams()).items()}
+        except GymBusError:
+            ends = {}
+        self._waiting.update(dict.fromkeys(run_ids, ends))
+
+    async def _export_finished(self) -> None:
+        """Write the results of every run that is over and has no manifest."""
+        loop = asyncio.get_running_loop()
+        for run_id, directory in await loop.run_in_executor(self._writer, self._finished):
+            if not await asyncio.to_thread((directory / results.MANIFEST).exists):
+                self._waiting[run_id] = {}
+        while True:
+            due = [run_id for run_id, ends in self._waiting.items() if self._has(ends)]
+            for run_id in due:
+                del self._waiting[run_id]
+                try:
+                    await loop.run_in_executor(self._writer, self._write_results, run_id)
+                except Retryable as error:
+                    log.warning("results_delayed", run_id=run_id, reason=str(error), wait_s=EXPORT_RETRY_S)
+                    loop.call_later(EXPORT_RETRY_S, self._waiting.__setitem__, run_id, {})
+                except GymBusError as error:
+                    log.warning("results_refused", run_id=run_id, reason=str(error))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_S), self._advanced:
+                    await self._advanced.wait()
+
+    def _has(self, wanted: dict[int, int]) -> bool:
+        cursor = self._cursor()
+        return all(cursor.get(shard, 0) >= seq for shard, seq in wanted.items())
+
+    def _finished(self) -> list[tuple[str, Path]]:
+        return results.finished_runs(self._connection) if self._connection is not None else []
+
+    def _write_results(self, run_id: str) -> dict[str, str]:
+        if self._connection is None:
+            msg = "the projection is being opened again"
+            raise Retryable(msg)
+        boundary.reach("projector", "before_export")
+        try:
+            paths = results.export(self._connection, run_id)
+        except duckdb.Error as error:
+            msg = f"the results of run {run_id} cannot be read: {error}"
+            raise Retryable(msg) from error
+        boundary.reach("projector", "exported")
+        log.info("results_written", run_id=run_id, manifest=paths[results.MANIFEST])
+        return paths
+
+    async def _export(self, body: bytes) -> dict[str, Any]:
+        run_id = str(pydantic_core.from_json(body)["run_id"])
+        return {"paths": await asyncio.get_running_loop().run_in_executor(self._writer, self._write_results, run_id)}
+
+    # -- questions -----------------------------------------------------------------------------------------------------
+
+    async def _answer(self, body: bytes) -> dict[str, Any]:
+        question = ask.parse(body)
+        if question.after_seq:
+            await self._reach(question.after_seq)
+        if self._connection is None:
+            msg = "the projection is being opened again: ask once more"
+            raise Retryable(msg)
+        cursor = self._cursor()
+        found = await asyncio.get_running_loop().run_in_executor(self._askers, ask.answer, self._connection, question)
+        lag = sum(reader.pending + reader.received - cursor.get(shard, 0) for shard, reader in self._readers.items())
+        return {**found, "cursor": cursor, "lag": lag}
+
+    async def _reach(self, wanted: dict[int, int]) -> None:
+        """Wait until the projection has taken in what is wanted; after 5 s answer with what there is."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AFTER_SEQ_WAIT_S), self._advanced:
+                await self._advanced.wait_for(lambda: self._has(wanted))
+
+    async def _beat(self) -> None:
+        while True:
+            with contextlib.suppress(GymBusError):
+                await self._bus.tell(self._pulse_subject, self._worker.encode())
+            await asyncio.sleep(HEARTBEAT_S)
+
+
+def _foreign(cursors: dict[int, tuple[int, str]], streams: dict[int, tuple[int, str]]) -> str | None:
+    """Say why the projection is not one of this log: it has seen more of it than there is, or another one."""
+    for shard, (seq, generation) in cursors.items():
+        last, created = streams.get(shard, (0, ""))
+        if generation != created:
+            return f"shard {shard} was made at {generation or '?'}, the log's at {created or '(it is not there)'}"
+        if seq > last:
+            return f"shard {shard} was read up to {seq}, the log ends at {last}"
+    return None
+
+
+async def run_projector(settings: Settings, host_id: str, address: BusAddress) -> None:
+    """Run a projector until SIGTERM."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    async with connect(address.url, "projector", address.passwords["projector"], name=f"{host_id}/projector") as bus:
+        projecting = asyncio.ensure_future(Projector(bus, settings.data_dir, host_id).run())
+        stopped = asyncio.ensure_future(stopping.wait())
+        await asyncio.wait({projecting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        projecting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await projecting

@@ -1,0 +1,192 @@
+"""Watching a run until it is over, paused, or the watcher leaves. Watching changes nothing; the run goes on without it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from gym_bus.cli import questions
+from gym_bus.cli.course import Course
+from gym_bus.cli.lazy import DETACHED, FAILED, OK, PAUSED
+from gym_bus.cli.progress import Progress, Rate, View
+from gym_bus.cli.setup import start_supervisor
+from gym_bus.client import ProjectorSilent, QueryFailed, query, request_cancel
+from gym_bus.errors import Retryable
+from gym_bus.status_file import read_status, supervisor_pid
+
+if TYPE_CHECKING:
+    from gym_bus.event_log import EventLog
+    from gym_bus.nats_bus import NatsBus
+    from gym_bus.settings import Settings
+
+LOOK_EVERY_S: Final = 0.25
+DETACH_WAIT_S: Final = 2.0
+SUPERVISOR_EVERY_S: Final = 1.0
+STORE_PATIENCE_S: Final = 60.0
+SILENT_AFTER_S: Final = 5.0
+
+
+@dataclass
+class Interrupts:
+    """Ctrl-C, counted. The first detaches, the second cancels, the third leaves at once."""
+
+    count: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def hit(self) -> None:
+        """Count one."""
+        self.count += 1
+        self.changed.set()
+
+
+@dataclass
+class Watch:
+    """One run being watched."""
+
+    settings: Settings
+    bus: NatsBus
+    log: EventLog
+    run_id: str
+    view: View
+    shard: int = 0
+    interrupts: Interrupts = field(default_factory=Interrupts)
+    _rate: Rate = field(default_factory=Rate)
+    _counts: dict[str, Any] = field(default_factory=dict)
+    _problem: str | None = None
+    _answered_at: float = field(default_factory=time.monotonic)
+    _asked_at: float = 0.0
+    _took_s: float = 0.0
+    _looked_after_at: float = 0.0
+    _paused_since: float | None = None
+
+    async def run(self) -> tuple[int, Course]:
+        """Watch until there is an exit code; return it with what is known of the run."""
+        loop = asyncio.get_running_loop()
+        with suppress(NotImplementedError, RuntimeError):
+            loop.add_signal_handler(signal.SIGINT, self.interrupts.hit)
+        course = Course(self.run_id, self.shard)
+        while True:
+            if (code := await self._heed_interrupts()) is not None:
+                return code, course
+            with suppress(Retryable):  # the bus is being started again: nothing to see for a moment
+                await course.refresh(self.log)
+                await self._count(course)
+            self._look_after_supervisor()
+            self.view.show(self._progress(course))
+            if (code := self._verdict(course)) is not None:
+                return code, course
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self.interrupts.changed.wait()
+
+    def _verdict(self, course: Course) -> int | None:
+        """Return the exit code if there is nothing more to wait for."""
+        if finished := course.finished:
+            is_whole = finished.state != "failed" and finished.failed == 0 and finished.missing == 0
+            return OK if is_whole else FAILED
+        if course.paused is None:
+            self._paused_since = None
+            return None
+        self._paused_since = self._paused_since or time.monotonic()
+        patience_s = STORE_PATIENCE_S if course.paused.kind == "store" else 0.0
+        return PAUSED if time.monotonic() - self._paused_since >= patience_s else None
+
+    async def _heed_interrupts(self) -> int | None:
+        """Detach after one Ctrl-C if no second follows; cancel after two; leave at once after three."""
+        if self.interrupts.count == 0:
+            return None
+        if self.interrupts.count == 1:
+            self.view.say(self.ways(f"detaching in {DETACH_WAIT_S:.0f} s; Ctrl-C again cancels the run"))
+            self.interrupts.changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DETACH_WAIT_S):
+                    await self.interrupts.changed.wait()
+            if self.interrupts.count == 1:
+                return DETACHED
+        if self.interrupts.count > 2:  # noqa: PLR2004  the third
+            return DETACHED
+        if self.interrupts.changed.is_set():
+            self.interrupts.changed.clear()
+            await request_cancel(self.log, self.run_id, "Ctrl-C twice")
+            self.view.say("cancelling: nothing new starts, what is under way winds up; Ctrl-C again leaves at once")
+        return None
+
+    def ways(self, first: str) -> str:
+        """Return `first`, and how to come back to the run."""
+        run = self.run_id
+        return (
+            f"{first}\n  watch it:   gym-bus eval attach {run}\n  end it:     gym-bus eval cancel {run}\n"
+            f"  if all is stopped, go on:   gym-bus eval resume {run}"
+        )
+
+    async def _count(self, course: Course) -> None:
+        """Ask the projector how far the run is; as often as its answers allow, and without ever depending on them."""
+        now = time.monotonic()
+        if now - self._asked_at < max(LOOK_EVERY_S, 4 * self._took_s):
+            return
+        self._asked_at = now
+        with suppress(ProjectorSilent, QueryFailed):
+            answer = await query(self.bus, questions.PROGRESS, [self.run_id], timeout_s=5)
+            rows = answer.dicts()
+            problems = (await query(self.bus, questions.PROBLEMS, [self.run_id], timeout_s=5)).dicts()
+            self._answered_at = time.monotonic()
+            if rows:
+                self._counts = rows[0]
+            self._problem = shown_problem(problems[0]) if problems else None
+        self._took_s = time.monotonic() - now
+        if course.finished:
+            self._counts = {**self._counts, **{k: getattr(course.finished, k) for k in ("scored", "failed", "masked")}, "open": 0}
+
+    def _progress(self, course: Course) -> Progress:
+        counts, now = self._counts, time.monotonic()
+        planned = course.finished.planned if course.finished else course.started.planned if course.started else 0
+        progress = Progress(
+            self.run_id,
+            course.state,
+            planned,
+            *(int(counts.get(key) or 0) for key in ("scored", "failed", "masked", "open")),
+            mean_reward=counts.get("mean_reward"),
+            problem=course.paused.reason if course.paused else self._problem,
+        )
+        progress.rate_per_s = self._rate.note(progress.done, now)
+        if progress.rate_per_s and not course.finished:
+            progress.left_s = (planned - progress.done) / progress.rate_per_s
+        if now - self._answered_at > SILENT_AFTER_S and not course.finished:
+            progress.note = f"the counts are {now - self._answered_at:.0f} s old: the projector does not answer"
+        store = (read_status(self.settings.data_dir) or {}).get("store", {})
+        if store.get("state") == "full":
+            progress.note = f"the store is full: {store.get('reason')}"
+        return progress
+
+    def _look_after_supervisor(self) -> None:
+        """Start the supervisor again if it is gone."""
+        now = time.monotonic()
+        if now - self._looked_after_at >= SUPERVISOR_EVERY_S:
+            self._looked_after_at = now
+            if supervisor_pid(self.settings.data_dir) is None:
+                start_supervisor(self.settings)
+
+
+def shown_problem(row: dict[str, Any]) -> str | None:
+    """Return what went wrong on the way, in one line; None if nothing did."""
+    if not row.get("last_failure_kind"):
+        return None
+    counted = (
+        ("model_retries", "model calls tried again"),
+        ("attempts_retried", "rollouts tried again"),
+        ("lost_model_calls", "model calls lost"),
+        ("lost_tool_calls", "tool calls lost"),
+        ("lost_sandboxes", "sandboxes lost"),
+        ("parked", "requests parked"),
+    )
+    counts = ", ".join(f"{row[key]} {what}" for key, what in counted if row.get(key))
+    message = str(row.get("last_failure_message") or row["last_failure_kind"]).split("\n", 1)[0]
+    return f"{message}{f' ({counts})' if counts else ''}"
+
+
+WatchMade = Callable[["NatsBus"], Watch]

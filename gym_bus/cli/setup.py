@@ -1,0 +1,97 @@
+"""What every command needs first: settings, quiet logging, and everything up and running."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from gym_bus.errors import Retryable
+from gym_bus.kept_process import children_environment, spawn_detached
+from gym_bus.settings import Settings, load_settings
+from gym_bus.status_file import logs_dir, read_status, supervisor_pid
+
+if TYPE_CHECKING:
+    from gym_bus.nats_bus import NatsBus
+
+UP_TIMEOUT_S: Final = 60.0
+POLL_S: Final = 0.01
+PROBLEM_PATIENCE_S: Final = 5.0
+
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the log and the projection are kept (default: GYM_BUS_DATA_DIR, else .gym-bus).",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def version() -> str:
+    """Return the version of gym-bus."""
+    from importlib.metadata import PackageNotFoundError, version as version_of  # noqa: PLC0415  slow to import
+
+    try:
+        return version_of("gym-bus")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
+def settings_for(data_dir: Path | None) -> Settings:
+    """Return the settings, `--data-dir` over the environment; from now on nothing is logged below warnings."""
+    import structlog  # noqa: PLC0415  not needed for --help
+
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    return load_settings(data_dir=data_dir)
+
+
+def start_supervisor(settings: Settings) -> None:
+    """Start the supervisor if none runs; of two started at once one ends by itself."""
+    if supervisor_pid(settings.data_dir) is None:
+        spawn_detached(
+            (sys.executable, "-m", "gym_bus.supervisor"),
+            children_environment(os.environ, settings.data_dir),
+            logs_dir(settings.data_dir) / "supervisor.log",
+        )
+
+
+async def await_up(settings: Settings) -> dict[str, Any]:
+    """Wait until the bus is up and provisioned; return the supervisor's status. Raises `Retryable` with its problem."""
+    began = asked = time.monotonic()
+    while True:
+        status = read_status(settings.data_dir)
+        pid = supervisor_pid(settings.data_dir)
+        is_current = status is not None and pid is not None and status.get("pid") == pid
+        bus: dict[str, Any] = status["bus"] if status and is_current else {}
+        if status and is_current and status["state"] == "running" and bus.get("state") == "running":
+            return status
+        now = time.monotonic()
+        problem = bus.get("problem")
+        if now - began > (PROBLEM_PATIENCE_S if problem else UP_TIMEOUT_S):
+            msg = problem or f"nothing came up within {UP_TIMEOUT_S:.0f} s: see {logs_dir(settings.data_dir)}"
+            raise Retryable(msg)
+        if pid is None and now - asked > 1:
+            asked = now
+            start_supervisor(settings)
+        await asyncio.sleep(POLL_S)
+
+
+@asynccontextmanager
+async def up_and_connected(settings: Settings) -> AsyncGenerator[NatsBus]:
+    """Bring up what is missing and connect as `cli`."""
+    start_supervisor(settings)
+    from gym_bus.client import connect_cli  # noqa: PLC0415  the processes start while this is imported
+
+    await await_up(settings)
+    async with connect_cli(settings) as bus:
+        yield bus

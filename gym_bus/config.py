@@ -1,0 +1,134 @@
+"""From files, overrides and flags to a run's configuration.
+
+Two steps, kept apart: `gather` reads and merges plain values, `validate` says what they mean. Later sources win; mappings are merged
+key by key, lists are replaced; a mapping whose `type` changes is replaced too, because its keys belong to another thing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gym_bus.config_text import Path_, Sourced, parse, read_file
+from gym_bus.errors import BadConfig
+
+if TYPE_CHECKING:
+    from schemas.config import RunConfig
+
+OVERRIDE: Final = re.compile(r"\+{0,2}([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
+ENV: Final = "env:"
+
+
+def gather(files: Sequence[Path], overrides: Sequence[str], flags: Mapping[str, Any] | None = None) -> Sourced:
+    """Return the merged values of files, then `key=value` overrides, then flags (nested mappings); raises `BadConfig`."""
+    merged = Sourced()
+    for path in files:
+        merge(merged, read_file(path))
+    merge(merged, parse_overrides(overrides))
+    if flags:
+        merge(merged, Sourced(dict(flags), {(): "command line"}))
+    return merged
+
+
+def parse_overrides(overrides: Sequence[str]) -> Sourced:
+    """Return `a.b=1` forms as nested values; `+a.b=1` and `++a.b=1` mean the same. Values are YAML."""
+    sourced = Sourced()
+    for text in overrides:
+        found = OVERRIDE.fullmatch(text)
+        if not found:
+            msg = f"{text!r} is no override: want key=value, such as num_repeats=1 or model.error_rate=0.1"
+            raise BadConfig(msg)
+        path = tuple(found[1].split("."))
+        value = parse(found[2], f"override {text!r}")
+        for key in reversed(path):
+            value = {key: value}
+        merge(sourced, Sourced(value, {path[: i + 1]: f"override {text!r}" for i in range(len(path))}))
+    return sourced
+
+
+def merge(onto: Sourced, other: Sourced) -> None:
+    """Lay `other` over `onto`."""
+    onto.values = _merged(onto.values, other.values)
+    onto.places.update(other.places)
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    if "type" in new and "type" in old and new["type"] != old["type"]:
+        return new
+    return {**old, **{key: _merged(old[key], value) if key in old else value for key, value in new.items()}}
+
+
+def validate(sourced: Sourced) -> RunConfig:
+    """Return the configuration that the values mean; raises `BadConfig` with one line for each mistake."""
+    from pydantic import ValidationError
+
+    from gym_bus.config_errors import explain
+    from schemas.config import RunConfig
+
+    try:
+        return RunConfig.model_validate(sourced.values)
+    except ValidationError as error:
+        raise BadConfig("\n".join(explain(error, sourced))) from error
+
+
+def make_paths_absolute(sourced: Sourced, base: Path) -> None:
+    """Resolve `taskset.jsonl_fpath` and the ledgers against `base`: hosts have another working directory."""
+    for section, key in (("taskset", "jsonl_fpath"), ("model", "ledger_path"), ("sandbox", "ledger_path")):
+        values = sourced.values.get(section)
+        if isinstance(values, dict) and isinstance(values.get(key), str):
+            values[key] = str((base / Path(values[key]).expanduser()).resolve())
+
+
+def key_of_model(sourced: Sourced, given: str | None, environ: Mapping[str, str], *, is_default_wanted: bool) -> str | None:
+    """Return the API key that the model is to be called with, taken out of the values; None if there is none.
+
+    First `given` (a flag), then `model.policy_api_key` (the key itself, or `env:NAME`), then OPENAI_API_KEY if `is_default_wanted`.
+    """
+    model = sourced.values.get("model")
+    written = model.pop("policy_api_key", None) if isinstance(model, dict) else None
+    if given is not None:
+        written = given
+    if isinstance(written, str) and written.startswith(ENV):
+        name = written.removeprefix(ENV)
+        if not environ.get(name):
+            msg = f"model.policy_api_key: the environment has no {name}"
+            raise BadConfig(msg)
+        return environ[name]
+    if written is None and is_default_wanted:
+        return environ.get("OPENAI_API_KEY") or None
+    if written is not None and not isinstance(written, str):
+        msg = f"model.policy_api_key: want text, or env:NAME, found {type(written).__name__}"
+        raise BadConfig(msg)
+    return written
+
+
+def config_digest(config: RunConfig) -> str:
+    """Return 16 hex digits that are equal for equal configurations; what has its default value does not count."""
+    canonical = json.dumps(config.model_dump(mode="json", exclude_defaults=True), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def difference(old: RunConfig, new: RunConfig) -> list[str]:
+    """Return `key: old -> new` for every dotted key in which two configurations differ."""
+    before, after = _flat(old.model_dump(mode="json")), _flat(new.model_dump(mode="json"))
+    lines = []
+    for path in sorted({*before, *after}, key=lambda p: [str(part) for part in p]):
+        if (path in before) != (path in after) or before[path] != after[path]:
+            was = json.dumps(before[path]) if path in before else "(not set)"
+            now = json.dumps(after[path]) if path in after else "(not set)"
+            lines.append(f"{'.'.join(map(str, path))}: {was} -> {now}")
+    return lines
+
+
+def _flat(value: Any, path: Path_ = ()) -> dict[Path_, Any]:
+    if isinstance(value, dict) and value:
+        return {k: v for key, item in value.items() for k, v in _flat(item, (*path, key)).items()}
+    if isinstance(value, list) and value:
+        return {k: v for i, item in enumerate(value) for k, v in _flat(item, (*path, i)).items()}
+    return {path: value}
