@@ -1,6 +1,6 @@
 """The projector: the one writer of `<data_dir>/projections.duckdb`, and who answers questions about it.
 
-Everything DuckDB does for the projection happens in one thread of its own; questions have two more. It serves
+Everything DuckDB writes is written in one thread of its own; questions have two more, results one. It serves
 
     gym.query    {"sql", "parameters", "max_rows", "offset", "after_seq", "timeout_s"} -> columns, types, rows,
     truncated, cursor, lag gym.export   {"run_id"} -> {"paths": {name: path}}
@@ -25,11 +25,11 @@ import structlog
 
 from gym_bus import boundary
 from gym_bus.blobs import DirectoryBlobs
-from gym_bus.errors import BusRefused, BusUnavailable, GymBusError, Retryable
+from gym_bus.errors import BusUnavailable, GymBusError, Retryable
 from gym_bus.nats_bus import NatsBus, connect
 from gym_bus.server import BusAddress
 from gym_bus.settings import Settings
-from gym_bus.topology import event_stream
+from gym_bus.topology import EVENT_STREAM
 from projections import ask, results, store
 from projections.desk import Desk
 from projections.ingest import Applied, Batch, Gap, Ingest
@@ -44,7 +44,6 @@ AFTER_SEQ_WAIT_S: Final = 5.0
 BACKOFF_MIN_S: Final = 0.1
 BACKOFF_MAX_S: Final = 5.0
 EXPORT_RETRY_S: Final = 30.0
-SHARDS_MAX: Final = 64
 
 
 class Projector:
@@ -59,6 +58,7 @@ class Projector:
         self._worker = host_id
         self._writer = ThreadPoolExecutor(1, "projector")
         self._askers = ThreadPoolExecutor(2, "questions")
+        self._exporter = ThreadPoolExecutor(1, "results")
         self._connection: store.Connection | None = None
         self._ingest: Ingest | None = None
         self._readers: dict[int, ShardReader] = {}
@@ -73,7 +73,7 @@ class Projector:
             async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
                 self._bus.on_reconnect(self._reconnected)
                 for shard, (_, generation) in (await self._streams()).items():
-                    after = self._cursor().get(shard, 0)
+                    after = self.position.get(shard, 0)
                     self._readers[shard] = ShardReader(self._bus, shard, after, generation, self._arrived)
                     group.create_task(self._readers[shard].run())
                 desk = Desk(self._bus, group)
@@ -81,16 +81,19 @@ class Projector:
                 await stack.enter_async_context(desk.open("gym.export", self._export))
                 group.create_task(self._beat())
                 group.create_task(self._export_finished())
-                log.info("projector_ready", path=str(self._path), cursor=self._cursor())
+                log.info("projector_ready", path=str(self._path), cursor=self.position)
                 await self._project()
         finally:
+            await asyncio.to_thread(self._exporter.shutdown, cancel_futures=True)
             await asyncio.get_running_loop().run_in_executor(self._writer, self._close)
             self._writer.shutdown(wait=False)
             self._askers.shutdown(wait=False, cancel_futures=True)
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
-    def _cursor(self) -> dict[int, int]:
+    @property
+    def position(self) -> dict[int, int]:
+        """Return per shard the last sequence whose row is committed."""
         return dict(self._ingest.cursor) if self._ingest else {}
 
     async def _open(self) -> None:
@@ -132,14 +135,11 @@ class Projector:
     async def _streams(self) -> dict[int, tuple[int, str]]:
         """Return last sequence and generation (when it was made) of every shard there is."""
         found: dict[int, tuple[int, str]] = {}
-        for shard in range(SHARDS_MAX):
-            try:
-                info = await self._bus.api(f"STREAM.INFO.{event_stream(shard)}")
-            except BusRefused:
-                break
-            if "error" in info:
-                break
-            found[shard] = (int(info["state"]["last_seq"]), str(info["created"]))
+        listed = await self._bus.api("STREAM.NAMES", {"subject": "gym.evt.>"})
+        for name in listed.get("streams") or []:
+            info = await self._bus.api(f"STREAM.INFO.{name}")
+            if name.startswith(EVENT_STREAM) and "error" not in info:
+                found[int(name.removeprefix(EVENT_STREAM))] = (int(info["state"]["last_seq"]), str(info["created"]))
         if not found:
             msg = "there is no event stream yet: `gym-bus bus up` makes it"
             raise BusUnavailable(msg)
@@ -179,7 +179,7 @@ class Projector:
                 break
             except Gap as error:
                 log.warning("projection_gap", reason=str(error))
-                reader.rewind(self._cursor().get(batch.shard, 0))
+                reader.rewind(self.position.get(batch.shard, 0))
                 return
             except (duckdb.Error, OSError) as error:
                 log.warning("projection_delayed", reason=str(error)[:500], wait_s=wait_s)
@@ -224,7 +224,7 @@ class Projector:
             for run_id in due:
                 del self._waiting[run_id]
                 try:
-                    await loop.run_in_executor(self._writer, self._write_results, run_id)
+                    await loop.run_in_executor(self._exporter, self._write_results, run_id)
                 except Retryable as error:
                     log.warning("results_delayed", run_id=run_id, reason=str(error), wait_s=EXPORT_RETRY_S)
                     loop.call_later(EXPORT_RETRY_S, self._waiting.__setitem__, run_id, {})
@@ -235,7 +235,7 @@ class Projector:
                     await self._advanced.wait()
 
     def _has(self, wanted: dict[int, int]) -> bool:
-        cursor = self._cursor()
+        cursor = self.position
         return all(cursor.get(shard, 0) >= seq for shard, seq in wanted.items())
 
     def _finished(self) -> list[tuple[str, Path]]:
@@ -247,7 +247,10 @@ class Projector:
             raise Retryable(msg)
         boundary.reach("projector", "before_export")
         try:
-            paths = results.export(self._connection, run_id)
+            with self._connection.cursor() as cursor:
+                cursor.execute("begin transaction read only")
+                paths = results.export(cursor, run_id)
+                cursor.execute("rollback")
         except duckdb.Error as error:
             msg = f"the results of run {run_id} cannot be read: {error}"
             raise Retryable(msg) from error
@@ -257,7 +260,7 @@ class Projector:
 
     async def _export(self, body: bytes) -> dict[str, Any]:
         run_id = str(pydantic_core.from_json(body)["run_id"])
-        return {"paths": await asyncio.get_running_loop().run_in_executor(self._writer, self._write_results, run_id)}
+        return {"paths": await asyncio.get_running_loop().run_in_executor(self._exporter, self._write_results, run_id)}
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
@@ -268,7 +271,7 @@ class Projector:
         if self._connection is None:
             msg = "the projection is being opened again: ask once more"
             raise Retryable(msg)
-        cursor = self._cursor()
+        cursor = self.position
         found = await asyncio.get_running_loop().run_in_executor(self._askers, ask.answer, self._connection, question)
         lag = sum(reader.pending + reader.received - cursor.get(shard, 0) for shard, reader in self._readers.items())
         return {**found, "cursor": cursor, "lag": lag}

@@ -89,8 +89,12 @@ class Bus(Protocol):
         """
         ...
 
-    def read(self, pattern: str, *, after: int = 0) -> AsyncIterator[Stored]:
-        """Yield everything stored under `pattern` (one shard) with a sequence above `after`, in order, up to now."""
+    def read(self, pattern: str, *, after: int = 0, latest: bool = False) -> AsyncIterator[Stored]:
+        """Yield everything stored under `pattern` (one shard) with a sequence above `after`, in order, up to now.
+
+        With `latest`, only the newest event of each subject (at most 1,024 subjects): a server finds those by its index, while
+        reading all makes it look through what lies between.
+        """
         ...
 
     async def last(self, pattern: str) -> Stored | None:

@@ -1,6 +1,7 @@
 """What anyone may ask of gym-bus over the bus: a run, its end, its continuation, rows of the projection, its results.
 
-Everything goes through the bus user `cli`: requests are events like all others, questions go to the projector and are not stored.
+Everything goes through the bus user `cli`: requests are events like all others, questions go to the projector and are
+not stored.
 """
 
 from __future__ import annotations
@@ -97,10 +98,10 @@ async def find_request(log: EventLog, run_id: str) -> Envelope | None:
     return await log.last(f"{start_of(run_id).prefix}.>")
 
 
-async def request_run(  # noqa: PLR0913  the facts of the event
+async def request_run(
     log: EventLog, *, run_id: str, config: RunConfig, digest: str, output_dir: str, versions: Mapping[str, str]
 ) -> Envelope:
-    """Ask for a run; asking again for the same one changes nothing. Raises `Permanent` if the name has another meaning."""
+    """Ask for a run; asking again for the same changes nothing. Raises `Permanent` if the name is taken."""
     data = RunRequested(config=config, config_digest=digest, output_dir=output_dir, versions=dict(versions))
     try:
         stored = await log.append_alone(start_of(run_id, config.shards), 1, Draft(data, None, place=ANY))
@@ -146,7 +147,10 @@ async def query(
     after_seq: Mapping[str, int] | None = None,
     timeout_s: float = QUERY_TIMEOUT_S,
 ) -> Answer:
-    """Return rows; with `after_seq`, not before the projector has read that far. Raises `ProjectorSilent`, `QueryFailed`."""
+    """Return rows; with `after_seq`, of a projector that has read that far if it does so within 5 s.
+
+    Raises `ProjectorSilent`, `QueryFailed`.
+    """
     request = {
         "sql": sql,
         "parameters": list(parameters),

@@ -1,7 +1,8 @@
 """From files, overrides and flags to a run's configuration.
 
-Two steps, kept apart: `gather` reads and merges plain values, `validate` says what they mean. Later sources win; mappings are merged
-key by key, lists are replaced; a mapping whose `type` changes is replaced too, because its keys belong to another thing.
+Two steps, kept apart: `gather` reads and merges plain values, `validate` says what they mean. Later sources win;
+mappings are merged key by key, lists are replaced; a mapping whose `type` changes is replaced too, because its keys
+belong to another thing.
 """
 
 from __future__ import annotations
@@ -11,20 +12,21 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pydantic import ValidationError
+
+from gym_bus.config_errors import explain, models_in
 from gym_bus.config_text import Path_, Sourced, parse, read_file
 from gym_bus.errors import BadConfig
-
-if TYPE_CHECKING:
-    from schemas.config import RunConfig
+from schemas.config import RunConfig
 
 OVERRIDE: Final = re.compile(r"\+{0,2}([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 ENV: Final = "env:"
 
 
 def gather(files: Sequence[Path], overrides: Sequence[str], flags: Mapping[str, Any] | None = None) -> Sourced:
-    """Return the merged values of files, then `key=value` overrides, then flags (nested mappings); raises `BadConfig`."""
+    """Return the merged values of files, then of `key=value` overrides, then of flags; raises `BadConfig`."""
     merged = Sourced()
     for path in files:
         merge(merged, read_file(path))
@@ -66,15 +68,21 @@ def _merged(old: Any, new: Any) -> Any:
 
 def validate(sourced: Sourced) -> RunConfig:
     """Return the configuration that the values mean; raises `BadConfig` with one line for each mistake."""
-    from pydantic import ValidationError
-
-    from gym_bus.config_errors import explain
-    from schemas.config import RunConfig
-
+    values = {key: _with_type(key, value) for key, value in sourced.values.items()}
     try:
-        return RunConfig.model_validate(sourced.values)
+        return RunConfig.model_validate(values)
     except ValidationError as error:
-        raise BadConfig("\n".join(explain(error, sourced))) from error
+        raise BadConfig("\n".join(explain(error, Sourced(values, sourced.places)))) from error
+
+
+def _with_type(key: str, value: Any) -> Any:
+    """Return a part with its `type`: if it has none, that of the first kind that knows most of its keys."""
+    field = RunConfig.model_fields.get(key)
+    kinds = [kind for kind in (models_in(field.annotation) if field else []) if "type" in kind.model_fields]
+    if not kinds or not isinstance(value, dict) or "type" in value:
+        return value
+    best = min(kinds, key=lambda kind: len(set(value) - set(kind.model_fields)))
+    return {"type": best.model_fields["type"].default, **value}
 
 
 def make_paths_absolute(sourced: Sourced, base: Path) -> None:
@@ -85,10 +93,13 @@ def make_paths_absolute(sourced: Sourced, base: Path) -> None:
             values[key] = str((base / Path(values[key]).expanduser()).resolve())
 
 
-def key_of_model(sourced: Sourced, given: str | None, environ: Mapping[str, str], *, is_default_wanted: bool) -> str | None:
+def key_of_model(
+    sourced: Sourced, given: str | None, environ: Mapping[str, str], *, is_default_wanted: bool
+) -> str | None:
     """Return the API key that the model is to be called with, taken out of the values; None if there is none.
 
-    First `given` (a flag), then `model.policy_api_key` (the key itself, or `env:NAME`), then OPENAI_API_KEY if `is_default_wanted`.
+    First `given` (a flag), then `model.policy_api_key` (the key itself, or `env:NAME`), then OPENAI_API_KEY if
+    `is_default_wanted`.
     """
     model = sourced.values.get("model")
     written = model.pop("policy_api_key", None) if isinstance(model, dict) else None

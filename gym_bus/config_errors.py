@@ -1,4 +1,7 @@
-"""Says in a user's words what pydantic found wrong with a configuration: the dotted key, where it was written, what was meant."""
+"""Says in a user's words what pydantic found wrong with a configuration.
+
+Each line names the dotted key, where it was written, and what was perhaps meant.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,12 @@ def explain(error: ValidationError, sourced: Sourced) -> list[str]:
         path = _path(found["loc"], sourced.values)
         key = ".".join(str(part) for part in path) or "the configuration"
         where = sourced.place(path)
-        is_written = where is not None and _has(sourced.values, path)
-        line = f"{where}: {key}: {_said(found, path, sourced.values)}" if is_written else f"{key}: {_said(found, path, sourced.values)}"
+        is_written = where is not None and _is_written(sourced.values, path)
+        line = (
+            f"{where}: {key}: {_said(found, path, sourced.values)}"
+            if is_written
+            else f"{key}: {_said(found, path, sourced.values)}"
+        )
         if line not in lines:
             lines.append(line)
     if len(lines) > SHOWN_MAX:
@@ -35,27 +42,19 @@ def _path(location: tuple[int | str, ...], values: Any) -> Path_:
     """Return pydantic's location without the tags of unions, which are no keys."""
     path: list[str | int] = []
     for part in location:
-        if isinstance(values, dict) and part in values:
-            values = values[part]
-        elif isinstance(values, list) and isinstance(part, int) and part < len(values):
-            values = values[part]
-        elif isinstance(values, dict) and values.get("type") == part:
+        if isinstance(values, dict) and part not in values and values.get("type") == part:
             continue
-        else:
-            values = None
+        values = _step(values, part)
         path.append(part)
     return tuple(path)
 
 
-def _has(values: Any, path: Path_) -> bool:
-    for part in path:
-        if isinstance(values, dict) and part in values:
-            values = values[part]
-        elif isinstance(values, list) and isinstance(part, int) and part < len(values):
-            values = values[part]
-        else:
-            return False
-    return True
+def _is_written(values: Any, path: Path_) -> bool:
+    for part in path[:-1]:
+        values = _step(values, part)
+    if isinstance(values, list):
+        return isinstance(path[-1], int) and path[-1] < len(values)
+    return isinstance(values, dict) and bool(path) and path[-1] in values
 
 
 def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:
@@ -63,12 +62,13 @@ def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:
         case "extra_forbidden":
             return f"unknown key{_guess(path, values)}"
         case "missing":
-            return "has to be set" + (": --reasoning-gym NAME, --input FILE.jsonl, or --config FILE" if path == ("taskset",) else "")
-        case "union_tag_not_found":
-            return f"{path[-1]}.type has to say which kind: {_tags(path)}"
+            return "has to be set" + (
+                ": --reasoning-gym NAME, --input FILE.jsonl, or --config FILE" if path == ("taskset",) else ""
+            )
         case "union_tag_invalid":
             tag = str(found["ctx"]["tag"])
-            return f"no such type {tag!r}; there are {found['ctx']['expected_tags']}{_nearest(tag, _tags(path).split(', '))}"
+            near = _nearest(tag, _tags(path).split(", "))
+            return f"no such type {tag!r}; there are {found['ctx']['expected_tags']}{near}"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"want keys and values, found {_shown(found['input'])}"
         case _:
@@ -98,11 +98,11 @@ def _nearest(name: str, known: list[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _models(annotation: Any) -> list[type[BaseModel]]:
+def models_in(annotation: Any) -> list[type[BaseModel]]:
     """Return the models that an annotation is made of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [model for part in typing.get_args(annotation) for model in _models(part)]
+    return [model for part in typing.get_args(annotation) for model in models_in(part)]
 
 
 def _fields(path: Path_, values: Any) -> list[str]:
@@ -113,11 +113,13 @@ def _fields(path: Path_, values: Any) -> list[str]:
         if isinstance(part, int):
             continue
         field = model.model_fields.get(part)
-        models = _models(field.annotation) if field else []
+        models = models_in(field.annotation) if field else []
         if not models:
             return []
         wanted = values.get("type") if isinstance(values, dict) else None
-        model = next((m for m in models if "type" in m.model_fields and m.model_fields["type"].default == wanted), models[0])
+        model = next(
+            (m for m in models if "type" in m.model_fields and m.model_fields["type"].default == wanted), models[0]
+        )
     return list(model.model_fields)
 
 
@@ -131,12 +133,16 @@ def _step(values: Any, part: str | int) -> Any:
 
 def _tags(path: Path_) -> str:
     field = RunConfig.model_fields.get(str(path[-1])) if path else None
-    tags = [str(m.model_fields["type"].default) for m in (_models(field.annotation) if field else []) if "type" in m.model_fields]
+    tags = [
+        str(m.model_fields["type"].default)
+        for m in (models_in(field.annotation) if field else [])
+        if "type" in m.model_fields
+    ]
     return ", ".join(tags)
 
 
 def _all_keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
     for name, field in model.model_fields.items():
         yield ".".join((*path, name))
-        for inner in _models(field.annotation):
+        for inner in models_in(field.annotation):
             yield from _all_keys(inner, (*path, name))

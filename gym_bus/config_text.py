@@ -1,6 +1,7 @@
 """YAML to plain values, with the place of every key: what a configuration says, not yet what it means.
 
-The values are those of `yaml.safe_load`; beyond it, a key given twice is an error, and so is a file that is too large or nested too deeply.
+The values are those of `yaml.safe_load`; beyond it, a key given twice is an error, and so is a file that is too large
+or nested too deeply.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class _Reader:
             return self._mapping(node, path, depth)
         if isinstance(node, yaml.SequenceNode):
             return [self.read(item, (*path, i), depth + 1) for i, item in enumerate(node.value)]
-        return self._loader.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+        return self._loader.construct_object(node, deep=True)
 
     def _mapping(self, node: yaml.MappingNode, path: Path_, depth: int) -> dict[str, Any]:
         seen: dict[str, str] = {}
@@ -120,7 +121,7 @@ class _Reader:
         return values
 
     def _key(self, node: yaml.Node) -> str:
-        key = self._loader.construct_object(node, deep=True)  # type: ignore[no-untyped-call]
+        key = self._loader.construct_object(node, deep=True)
         if isinstance(key, bool | int | float):
             return str(key)
         if not isinstance(key, str):

@@ -95,9 +95,9 @@ class EventLog:
         """Return the event of stored bytes; raises `Undecodable`."""
         return self.codec.decode(stored.subject, stored.body, stored.sequence)
 
-    async def read(self, pattern: str, after: int = 0) -> AsyncIterator[Envelope]:
-        """Yield the events under `pattern` above `after`."""
-        async for stored in self.bus.read(pattern, after=after):
+    async def read(self, pattern: str, after: int = 0, *, latest: bool = False) -> AsyncIterator[Envelope]:
+        """Yield the events under `pattern` above `after`; with `latest` only the newest of each subject."""
+        async for stored in self.bus.read(pattern, after=after, latest=latest):
             yield self.decode(stored)
 
     async def last(self, pattern: str) -> Envelope | None:

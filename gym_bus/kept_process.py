@@ -23,6 +23,8 @@ STEADY_AFTER_S: Final = 30.0
 KILLED_STEADY_AFTER_S: Final = 2.0
 POLL_S: Final = 0.02
 LOG_MAX_BYTES: Final = 10 * 1024 * 1024
+PACKAGES: Final = Path(__file__).resolve().parent.parent
+"""Where our packages lie. Children start there: no folder of the user's (`tools`, `schemas`) hides one of ours."""
 SECRET_WORDS: Final = ("KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL")
 
 
@@ -82,6 +84,7 @@ def spawn_detached(argv: Sequence[str], environment: Mapping[str, str], log_path
             stdout=output,
             stderr=output,
             start_new_session=True,
+            cwd=PACKAGES,
             env=dict(environment),
         )
     finally:
@@ -110,7 +113,7 @@ class KeptProcess:
     async def keep(self) -> None:
         """Start or adopt the process, and start it again whenever it has ended, until `stop` or cancelled."""
         backoff = Backoff()
-        while not self._is_stopping:
+        while True:
             began = time.monotonic()
             self.last_exit = await self._one_life()
             if self._is_stopping:
@@ -123,7 +126,7 @@ class KeptProcess:
     async def _one_life(self) -> int | None:
         if (pid := owner_pid(self._lock)) is not None:
             self.pid, self.state = pid, "running (adopted)"
-            while is_locked(self._lock):
+            while is_locked(self._lock):  # noqa: ASYNC110  another process does it
                 await asyncio.sleep(POLL_S * 2)
             return None
         try:
@@ -131,7 +134,7 @@ class KeptProcess:
         except OSError:
             return None
         self.pid, self.state = process.pid, "running"
-        while (code := process.poll()) is None:
+        while (code := process.poll()) is None:  # noqa: ASYNC110  another process does it
             await asyncio.sleep(POLL_S)
         self._process = None
         return code
@@ -147,7 +150,7 @@ class KeptProcess:
                 with suppress(ProcessLookupError):
                     os.kill(self.pid, number)
             deadline = time.monotonic() + wait_s
-            while self._is_alive() and time.monotonic() < deadline:
+            while self._is_alive() and time.monotonic() < deadline:  # noqa: ASYNC110  another process does it
                 await asyncio.sleep(POLL_S)
         self.state = "stopped"
 

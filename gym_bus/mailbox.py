@@ -45,12 +45,16 @@ class Mailbox:
         self._sweep()
 
     def close(self) -> None:
-        """Fail everything that still waits."""
+        """End the sweep and fail everything that still waits."""
         if self._sweeper:
             self._sweeper.cancel()
-        for waiting in list(self._waiting.values()):
-            waiting.fail(BusUnavailable("the connection to the bus was closed"))
-        self._waiting.clear()
+        self.fail_all("the connection to the bus was closed")
+
+    def fail_all(self, reason: str) -> None:
+        """Fail everything that waits: its answers will not come."""
+        waiting, self._waiting = self._waiting, {}
+        for one in waiting.values():
+            one.fail(BusUnavailable(f"{reason} ({one.subject})"))
 
     def _on_message(self, message: Received) -> None:
         waiting = self._waiting.get(message.subject)

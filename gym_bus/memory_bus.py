@@ -247,10 +247,13 @@ class MemoryBus:
         await self._arrive()
         return sequence
 
-    async def read(self, pattern: str, *, after: int = 0) -> AsyncIterator[Stored]:
+    async def read(self, pattern: str, *, after: int = 0, latest: bool = False) -> AsyncIterator[Stored]:
         """Yield stored events."""
         await self._arrive()
-        for stored in self.server.select(pattern, after):
+        found = self.server.select(pattern, after)
+        if latest:
+            found = sorted({s.subject: s for s in found}.values(), key=lambda s: s.sequence)
+        for stored in found:
             yield stored
 
     async def last(self, pattern: str) -> Stored | None:

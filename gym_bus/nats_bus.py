@@ -24,7 +24,7 @@ from gym_bus.topology import event_stream, inbox_prefix
 
 log = structlog.get_logger(__name__)
 
-REQUEST_TIMEOUT_S: Final = 2.0
+REQUEST_TIMEOUT_S: Final = 10.0
 PAGE: Final = 256
 CAS_FAILED: Final = 10071
 CAS_BUSY: Final = 10164
@@ -122,17 +122,23 @@ class NatsBus:
         msg = f"cannot read {pattern}: {message.description or message.status or 'no answer'}"
         raise BusUnavailable(msg)
 
-    async def read(self, pattern: str, *, after: int = 0) -> AsyncIterator[Stored]:
-        """Yield what is stored under `pattern` above `after`, page by page."""
+    async def read(self, pattern: str, *, after: int = 0, latest: bool = False) -> AsyncIterator[Stored]:
+        """Yield what is stored under `pattern` above `after`, page by page; or the newest of each subject."""
+        if latest:
+            page, _ = await self._page(pattern, {"multi_last": [pattern]})
+            for stored in sorted(page, key=lambda s: s.sequence):
+                if stored.sequence > after:
+                    yield stored
+            return
         while True:
-            page, has_more = await self._page(pattern, after)
+            page, has_more = await self._page(pattern, {"seq": after + 1, "batch": PAGE, "next_by_subj": pattern})
             for stored in page:
                 yield stored
                 after = stored.sequence
             if not has_more or not page:
                 return
 
-    async def _page(self, pattern: str, after: int) -> tuple[list[Stored], bool]:
+    async def _page(self, pattern: str, request: dict[str, Any]) -> tuple[list[Stored], bool]:
         subject = f"$JS.API.DIRECT.GET.{event_stream(_shard_of_pattern(pattern))}"
         messages: list[Stored] = []
         end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -153,8 +159,7 @@ class NatsBus:
             if not end.done():
                 end.set_exception(error)
 
-        reply = self.mailbox.expect(subject, REQUEST_TIMEOUT_S * 5, on_message, fail)
-        request = {"seq": after + 1, "batch": PAGE, "next_by_subj": pattern}
+        reply = self.mailbox.expect(subject, REQUEST_TIMEOUT_S * 2, on_message, fail)
         try:
             try:
                 await self.client.send(subject, json.dumps(request).encode(), reply)
@@ -221,8 +226,13 @@ async def connect(url: str, user: str, password: str | None, *, name: str = "") 
         if bus:
             bus.reconnected()
 
-    async def quiet() -> None:
-        pass
+    async def on_disconnect() -> None:
+        if bus:
+            bus.mailbox.fail_all("the connection to the bus was lost")
+
+    async def on_close() -> None:
+        if bus:
+            bus.mailbox.fail_all("the connection to the bus was closed")
 
     try:
         async with asyncio.timeout(5):
@@ -240,8 +250,8 @@ async def connect(url: str, user: str, password: str | None, *, name: str = "") 
                 allow_reconnect=True,
                 error_cb=on_error,
                 reconnected_cb=on_reconnect,
-                disconnected_cb=quiet,
-                closed_cb=quiet,
+                disconnected_cb=on_disconnect,
+                closed_cb=on_close,
                 pending_size=64 * 1024 * 1024,
             )
     except Exception as error:

@@ -25,7 +25,7 @@ class Settings(Frozen):
     hosts: int = Field(default=0, ge=0, le=64)
     ack_wait_s: float = Field(default=10.0, gt=0.1)
     lease_s: float = Field(default=5.0, gt=0.1)
-    reread_s: float = Field(default=2.0, gt=0.05)
+    reread_s: float = Field(default=4.0, gt=0.05)
     append_patience_s: float = Field(default=7 * 24 * 3600.0, gt=1)
     drain_s: float = Field(default=20.0, gt=0)
     grade_timeout_s: float = Field(default=30.0, gt=0)

@@ -1,4 +1,4 @@
-"""Where a supervisor keeps its lock and says how its processes are; read by the command line, also when nothing answers."""
+"""Where a supervisor keeps its lock and says how its processes are; readable when nothing answers."""
 
 from __future__ import annotations
 

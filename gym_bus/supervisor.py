@@ -28,6 +28,7 @@ from gym_bus.status_file import host_lock, logs_dir, status_path, supervisor_loc
 STATUS_EVERY_S: Final = 1.0
 IDLE_EVERY_S: Final = 15.0
 STOP_MARGIN_S: Final = 5.0
+PROJECTOR_WAIT_S: Final = 5.0
 LOCK_PATIENCE_S: Final = 0.3
 PROJECTOR: Final = "p0"
 HOST_KINDS: Final = "collector,harness,sandbox,verifier"
@@ -132,17 +133,25 @@ class Supervisor:
         A keeper that breaks is a defect and ends the supervisor like a kill: the processes live on for the next one.
         """
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(process.keep()) for process in self.processes]
+            *hosts, projector = self.processes
+            tasks = [group.create_task(host.keep()) for host in hosts]
             await asyncio.sleep(0)
             if make_bus is not None:
                 self.bus = make_bus(self.settings)
-            for work in (self.bus.keep(), self._write_status(), self._exit_when_idle(), self.bus.watch_store()):
-                tasks.append(group.create_task(work))
+            works = (self.bus.keep(), self._keep_projector(projector), self.bus.watch_store())
+            tasks += [group.create_task(work) for work in (*works, self._write_status(), self._exit_when_idle())]
             await self._stopping.wait()
             await self._stop_all()
             for task in tasks:
                 task.cancel()
         write_status(self.settings.data_dir, {**self.status(), "state": "stopped"})
+
+    async def _keep_projector(self, projector: KeptProcess) -> None:
+        """Start the projector when the bus is there: before that it only takes the cores that the hosts need."""
+        deadline = time.monotonic() + PROJECTOR_WAIT_S
+        while self.bus.status()["state"] != "running" and time.monotonic() < deadline:  # noqa: ASYNC110  another process does it
+            await asyncio.sleep(0.01)
+        await projector.keep()
 
     async def _stop_all(self) -> None:
         *hosts, projector = self.processes
@@ -184,7 +193,7 @@ async def no_run_is_open(settings: Settings) -> bool:
 
 
 def take_lock(data_dir: Path) -> int | None:
-    """Take the supervisor's lock; whoever only looks whether it is free holds it for a moment, so a second try is made."""
+    """Take the supervisor's lock, trying for a moment: whoever only looks whether it is free holds it so long."""
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while True:
         lock = try_lock(supervisor_lock(data_dir))

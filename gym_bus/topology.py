@@ -129,7 +129,7 @@ def rights(user: str, shards: int = 1) -> dict[str, list[str]]:
         for stream in streams:
             publish += [f"$JS.API.CONSUMER.{call}.{stream}.>" for call in ("CREATE", "DELETE", "INFO", "MSG.NEXT")]
             publish.append(f"$JS.ACK.{stream}.>")
-        publish += ["$JS.FC.>", "gym.hb.projector.>", "_INBOX_cli.>"]
+        publish += ["$JS.API.STREAM.NAMES", "$JS.FC.>", "gym.hb.projector.>", "_INBOX_cli.>"]
         return {"publish": publish, "subscribe": [*subscribe, "gym.query", "gym.export"]}
     publish.append(f"gym.evt.*.*.*.{user}.*.*")
     publish += [f"gym.evt.*.*.*.{user}.*.cmd.{to}.*" for to in MAY_ASK[user]]

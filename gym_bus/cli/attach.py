@@ -1,11 +1,10 @@
-"""Watching a run until it is over, paused, or the watcher leaves. Watching changes nothing; the run goes on without it."""
+"""Watching a run until it is over, paused, or the watcher leaves. The run goes on without being watched."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
     from gym_bus.nats_bus import NatsBus
     from gym_bus.settings import Settings
+    from schemas.events import RunFinished
 
 LOOK_EVERY_S: Final = 0.25
 DETACH_WAIT_S: Final = 2.0
@@ -75,7 +75,7 @@ class Watch:
                 return code, course
             with suppress(Retryable):  # the bus is being started again: nothing to see for a moment
                 await course.refresh(self.log)
-                await self._count(course)
+                await self._count()
             self._look_after_supervisor()
             self.view.show(self._progress(course))
             if (code := self._verdict(course)) is not None:
@@ -84,11 +84,16 @@ class Watch:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self.interrupts.changed.wait()
 
+    @staticmethod
+    def verdict(finished: RunFinished) -> int:
+        """Return the exit code of a run that is over: 0 if every rollout was scored or masked."""
+        is_whole = finished.state == "completed" and finished.failed == 0 and finished.missing == 0
+        return OK if is_whole else FAILED
+
     def _verdict(self, course: Course) -> int | None:
         """Return the exit code if there is nothing more to wait for."""
-        if finished := course.finished:
-            is_whole = finished.state != "failed" and finished.failed == 0 and finished.missing == 0
-            return OK if is_whole else FAILED
+        if course.finished:
+            return self.verdict(course.finished)
         if course.paused is None:
             self._paused_since = None
             return None
@@ -124,7 +129,7 @@ class Watch:
             f"  if all is stopped, go on:   gym-bus eval resume {run}"
         )
 
-    async def _count(self, course: Course) -> None:
+    async def _count(self) -> None:
         """Ask the projector how far the run is; as often as its answers allow, and without ever depending on them."""
         now = time.monotonic()
         if now - self._asked_at < max(LOOK_EVERY_S, 4 * self._took_s):
@@ -139,17 +144,21 @@ class Watch:
                 self._counts = rows[0]
             self._problem = shown_problem(problems[0]) if problems else None
         self._took_s = time.monotonic() - now
-        if course.finished:
-            self._counts = {**self._counts, **{k: getattr(course.finished, k) for k in ("scored", "failed", "masked")}, "open": 0}
 
     def _progress(self, course: Course) -> Progress:
         counts, now = self._counts, time.monotonic()
+        if course.finished:
+            known = course.finished.model_dump(include={"scored", "failed", "masked"})
+            counts = {**known, "open": 0, "mean_reward": None}  # the last mean is in the results
         planned = course.finished.planned if course.finished else course.started.planned if course.started else 0
         progress = Progress(
             self.run_id,
             course.state,
             planned,
-            *(int(counts.get(key) or 0) for key in ("scored", "failed", "masked", "open")),
+            scored=int(counts.get("scored") or 0),
+            failed=int(counts.get("failed") or 0),
+            masked=int(counts.get("masked") or 0),
+            open=int(counts.get("open") or 0),
             mean_reward=counts.get("mean_reward"),
             problem=course.paused.reason if course.paused else self._problem,
         )
@@ -187,6 +196,3 @@ def shown_problem(row: dict[str, Any]) -> str | None:
     counts = ", ".join(f"{row[key]} {what}" for key, what in counted if row.get(key))
     message = str(row.get("last_failure_message") or row["last_failure_kind"]).split("\n", 1)[0]
     return f"{message}{f' ({counts})' if counts else ''}"
-
-
-WatchMade = Callable[["NatsBus"], Watch]

@@ -1,4 +1,7 @@
-"""A run's course as the log tells it, folded from the few events about the run itself. What ends a watch is decided by this alone."""
+"""A run's course as the log tells it, folded from the few events about the run itself.
+
+What ends a watch is decided by this alone: the log knows at once, and the projection a moment later.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ class Course:
     paused: RunPaused | None = None
     cancelled: RunCancelled | None = None
     finished: RunFinished | None = None
+    finished_sequence: int = 0
 
     async def refresh(self, log: EventLog) -> None:
         """Take in the run's own events since the last time; claims and snapshots say nothing here."""
@@ -28,6 +32,8 @@ class Course:
             if getattr(self, kind.removeprefix("run_")) is None:
                 event = await log.last(f"{self._prefix}.{kind}")
                 self._fold(event.data if event else None)
+                if event and self.finished:
+                    self.finished_sequence = event.sequence
         paused = await log.last(f"{self._prefix}.run_paused")
         resumed = await log.last(f"{self._prefix}.run_resumed") if paused else None
         is_over = resumed is not None and paused is not None and resumed.sequence > paused.sequence

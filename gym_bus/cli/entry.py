@@ -32,7 +32,9 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> No
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS, context_settings=CONTEXT)
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version.")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
 def group() -> None:
     """Run language-model agents on tasks, on an event log that loses nothing.
 
@@ -67,7 +69,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         code = group.main(args=arguments, prog_name="gym-bus", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as shown:
-        click.echo(shown.ctx.get_help() if shown.ctx else shown.format_message())
+        click.echo(shown.message)
         return USAGE
     except click.ClickException as error:
         error.show()

@@ -39,13 +39,15 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""
         rows = [(name, text) for name, (_, text) in self._lazy.items()]
-        rows += [(n, c.get_short_help_str(80)) for n in super().list_commands(ctx) if (c := super().get_command(ctx, n))]
+        rows += [
+            (n, c.get_short_help_str(80)) for n in super().list_commands(ctx) if (c := super().get_command(ctx, n))
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
 
 def fail(error: Exception, code: int) -> int:
     """Print an error for a person on standard error and return `code`."""
-    lines = str(error).split("\n")
-    sys.stderr.write("".join(f"error: {line}\n" for line in lines))
+    first, *rest = str(error).split("\n")
+    sys.stderr.write(f"error: {first}\n" + "".join(f"       {line}\n" for line in rest if line.strip()))
     return code

@@ -1,4 +1,4 @@
-"""What is shown of a run while it goes on: a bar on a terminal, a line now and then elsewhere, JSON lines on request."""
+"""What is shown of a run while it goes on: a bar on a terminal, a line now and then elsewhere, or JSON lines."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class Progress:
     def line(self) -> str:
         """Return it in one line."""
         share = f"{self.done / self.planned:4.0%}" if self.planned else "   -"
-        parts = [
-            f"{share} {self.done}/{self.planned} done",
-            f"{self.scored} scored, {self.failed} failed, {self.masked} masked, {self.open} running, "
-            f"{max(0, self.planned - self.done - self.open)} to come",
-        ]
+        to_come = max(0, self.planned - self.done - self.open)
+        counts = (
+            f"{self.scored} scored, {self.failed} failed, {self.masked} masked, {self.open} running, {to_come} to come"
+        )
+        parts = [f"{share} {self.done}/{self.planned} done", counts]
         if self.mean_reward is not None:
             parts.append(f"mean reward {self.mean_reward:.3f}")
         if self.rate_per_s:

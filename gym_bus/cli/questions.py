@@ -1,6 +1,7 @@
 """Every question that the command line asks the projection, in one place, and how it is asked when nobody answers.
 
-If the projector does not run, the DuckDB file is opened read-only and the answer says how old it is: no answer is never shown as nothing.
+If the projector does not run, the DuckDB file is opened read-only and the answer says how old it is: no answer is
+never shown as nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ FROM runs WHERE run_id = ?
 PROGRESS: Final = "SELECT scored, failed, masked, open, mean_reward FROM runs WHERE run_id = ?"
 
 PROBLEMS: Final = """
-SELECT model_failures, model_retries, attempts_retried, lost_model_calls, lost_tool_calls, lost_sandboxes, parked, takeovers,
-    last_failure_kind, last_failure_message, unanswered, waiting_since
+SELECT model_failures, model_retries, attempts_retried, lost_model_calls, lost_tool_calls, lost_sandboxes, parked,
+    takeovers, last_failure_kind, last_failure_message, unanswered, waiting_since
 FROM run_diagnostics WHERE run_id = ?
 """
 
@@ -59,7 +60,7 @@ FROM parked p ORDER BY p.shard, p.seq
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """An answer, and how fresh it is: `age_s` is None if the projector gave it, else the age of the file it was read from."""
+    """An answer, and how fresh it is: `age_s` is None if the projector gave it, else its file's age in seconds."""
 
     answer: Answer
     age_s: float | None = None
@@ -75,7 +76,7 @@ class Told:
 
 
 async def ask(settings: Settings, *questions: tuple[str, Sequence[Any]], max_rows: int = 10_000) -> list[Told]:
-    """Answer `questions`: by the projector if a bus runs, else from its file. Raises `Retryable` if there is neither."""
+    """Answer by the projector if a bus runs, else from its file. Raises `Retryable` if there is neither."""
     from gym_bus.client import ProjectorSilent, connect_cli, find_address, query  # noqa: PLC0415  slow to import
 
     if find_address(settings) is not None:
@@ -98,7 +99,10 @@ def _from_file(settings: Settings, questions: Sequence[tuple[str, Sequence[Any]]
 
     path = settings.data_dir / "projections.duckdb"
     if not path.exists():
-        msg = f"there is no log to look at under {settings.data_dir}: `gym-bus eval run` makes one, --data-dir names another"
+        msg = (
+            f"there is no log to look at under {settings.data_dir}: `gym-bus eval run` makes one, "
+            f"--data-dir names another"
+        )
         raise Retryable(msg)
     age_s = max(0.0, time.time() - newest_change(path))
     try:
@@ -117,7 +121,7 @@ def _from_file(settings: Settings, questions: Sequence[tuple[str, Sequence[Any]]
                 told.append(Told(answer, age_s))
             return told
     except duckdb.IOException as error:
-        msg = f"{path} is in use by another process and the projector does not answer: see `gym-bus bus status` ({error})"
+        msg = f"{path} is in use, and the projector does not answer: see `gym-bus bus status` ({error})"
         raise Retryable(msg) from error
     except duckdb.Error as error:
         raise Permanent(str(error)) from error

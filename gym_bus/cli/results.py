@@ -8,28 +8,36 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gym_bus.client import ProjectorSilent, QueryFailed, export
+from gym_bus.cli.tables import print_table
+from gym_bus.client import ProjectorSilent, QueryFailed, export, query
 
 if TYPE_CHECKING:
     from gym_bus.cli.course import Course
     from gym_bus.nats_bus import NatsBus
 
-EXPORT_PATIENCE_S: Final = 60.0
+BEHIND_PATIENCE_S: Final = 600.0
+SILENT_PATIENCE_S: Final = 60.0
+REFUSAL_PATIENCE_S: Final = 10.0
+KS_SHOWN: Final = 5
 
 
-async def fetch_results(bus: NatsBus, run_id: str) -> tuple[dict[str, str], str | None]:
-    """Have the results written; return their paths, or why there are none (yet)."""
-    deadline = time.monotonic() + EXPORT_PATIENCE_S
-    reason = ""
-    while time.monotonic() < deadline:
+async def fetch_results(bus: NatsBus, course: Course) -> tuple[dict[str, str], str | None]:
+    """Have the results written by a projector that has read the run's end; return their paths, or why not."""
+    began = time.monotonic()
+    wanted = {str(course.shard): course.finished_sequence}
+    while True:
         try:
-            return await export(bus, run_id), None
+            answer = await query(bus, "SELECT 1", after_seq=wanted)
+            if (answer.cursor or {}).get(str(course.shard), 0) >= course.finished_sequence:
+                return await export(bus, course.run_id), None
+            reason, patience_s = "the projector has not read the run's end yet", BEHIND_PATIENCE_S
         except ProjectorSilent as error:
-            reason = str(error)
+            reason, patience_s = str(error), SILENT_PATIENCE_S
         except QueryFailed as error:
-            return {}, str(error)
-        await asyncio.sleep(0.2)
-    return {}, f"{reason}; the results can be had later: gym-bus eval resume {run_id}"
+            reason, patience_s = str(error), REFUSAL_PATIENCE_S
+        if time.monotonic() - began > patience_s:
+            return {}, f"{reason}; the results can be had later: gym-bus eval resume {course.run_id}"
+        await asyncio.sleep(0.1)
 
 
 def read_metrics(paths: dict[str, str]) -> dict[str, Any] | None:
@@ -66,48 +74,33 @@ def print_results(course: Course, paths: dict[str, str], why_not: str | None) ->
 def print_next(run_id: str, *, has_failures: bool) -> None:
     """Print three commands to try."""
     wanted = "state != 'scored'" if has_failures else "reward < 1"
-    question = f"SELECT rollout_id, state, reward, failure_reason FROM rollouts WHERE run_id = '{run_id}' AND {wanted} LIMIT 10"
+    columns = "rollout_id, state, reward, failure_reason"
+    question = f"SELECT {columns} FROM rollouts WHERE run_id = '{run_id}' AND {wanted} LIMIT 10"  # noqa: S608  shown only
     print(f'\nnext:\n  gym-bus sql "{question}"\n  gym-bus log show {run_id} 0-0\n  gym-bus eval status {run_id}')
 
 
 def _print_table(metrics: dict[str, Any]) -> None:
-    from rich.console import Console  # noqa: PLC0415  only at the end of a run
-    from rich.table import Table  # noqa: PLC0415  the same
-
-    rows = table_rows(metrics)
-    if not rows:
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for i, title in enumerate(rows[0]):
-        table.add_column(title, justify="left" if i == 0 else "right")
-    for row in rows[1:]:
-        table.add_row(*row)
+    titles, *rows = table_rows(metrics)
     print()
-    Console(highlight=False).print(table)
+    print_table(titles, rows)
 
 
-COLUMNS: Final = ("tasks", "planned", "scored", "failed", "masked", "missing")
+COUNTS: Final = ("planned", "scored", "failed", "masked", "missing")
 
 
 def table_rows(metrics: dict[str, Any]) -> list[list[str]]:
     """Return the rows of the table, titles first: one for each dataset, and one for all if there are several."""
-    datasets: dict[str, dict[str, Any]] = dict(metrics.get("datasets") or {})
-    if (overall := metrics.get("overall")) and len(datasets) != 1:
-        datasets["all"] = overall
-    passes = sorted({key for row in datasets.values() for key in _passes(row)}, key=lambda k: int(k.rpartition("@")[2]))
-    if not datasets:
-        return []
-    rows = [["dataset", *COLUMNS, "mean reward", *passes]]
-    for name, row in datasets.items():
-        known = _passes(row)
-        rows.append(
-            [name, *(str(row.get(c, "-")) for c in COLUMNS), _mean(row), *(_number(known.get(key)) for key in passes)]
-        )
-    return rows
-
-
-def _passes(row: dict[str, Any]) -> dict[str, float | None]:
-    return {str(key): value for key, value in row.items() if str(key).startswith("pass@")}
+    rows: dict[str, dict[str, Any]] = dict(metrics.get("by_dataset") or {})
+    if len(rows) != 1:
+        rows["all"] = metrics
+    ks = sorted({int(k) for row in rows.values() for k in row.get("pass_at_k") or {}})
+    shown_ks = ks if len(ks) <= KS_SHOWN else [*ks[: KS_SHOWN - 1], ks[-1]]
+    table = [["dataset", "tasks", *COUNTS, "mean reward", *(f"pass@{k}" for k in shown_ks)]]
+    for name, row in rows.items():
+        counts, passes = row.get("counts") or {}, row.get("pass_at_k") or {}
+        cells = [name, str((row.get("tasks") or {}).get("planned", "-")), *(str(counts.get(c, "-")) for c in COUNTS)]
+        table.append([*cells, _mean(row), *(_number((passes.get(str(k)) or {}).get("value")) for k in shown_ks)])
+    return table
 
 
 def _number(value: Any) -> str:
@@ -115,8 +108,6 @@ def _number(value: Any) -> str:
 
 
 def _mean(row: dict[str, Any]) -> str:
-    interval = row.get("mean_reward_ci95")
-    text = _number(row.get("mean_reward"))
-    if isinstance(interval, list) and len(interval) == 2 and all(isinstance(x, int | float) for x in interval):  # noqa: PLR2004
-        return f"{text} ± {(interval[1] - interval[0]) / 2:.3f}"
-    return text
+    """Return the mean with half of its 95 % interval over tasks."""
+    text, interval = _number(row.get("mean_reward")), row.get("ci95_across_tasks")
+    return f"{text} ± {(interval['high'] - interval['low']) / 2:.3f}" if interval else text

@@ -36,11 +36,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def version() -> str:
     """Return the version of gym-bus."""
-    from importlib.metadata import PackageNotFoundError, version as version_of  # noqa: PLC0415  slow to import
+    from importlib import metadata  # noqa: PLC0415  slow to import
 
     try:
-        return version_of("gym-bus")
-    except PackageNotFoundError:
+        return metadata.version("gym-bus")
+    except metadata.PackageNotFoundError:
         return "0+unknown"
 
 

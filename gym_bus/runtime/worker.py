@@ -36,6 +36,7 @@ ANSWERED_KEPT: Final = 20_000
 RUN_FACTS_KEPT: Final = 1_000
 SWEEP_S: Final = 0.25
 REREAD_MAX_S: Final = 30.0
+REREADS_A_SWEEP: Final = 16
 MakeDrive = Callable[[Shell, AggregateId, Envelope], Drive[Any]]
 
 
@@ -285,12 +286,21 @@ class Worker:
                 if now - holding.kept_alive_at > self.settings.ack_wait_s / 3:
                     holding.kept_alive_at = now
                     holding.delivery.in_progress()
-            for drive in list(self.drives.values()):
+            self._reread_some(now)
+
+    def _reread_some(self, now: float) -> None:
+        """Make those read the log who have waited longest; few at a time, so that a slow log is not made slower."""
+        late = []
+        for drive in self.drives.values():
+            if drive.waiting_since is not None:
                 patience_s = min(self.settings.reread_s * 2.0**drive.rereads, REREAD_MAX_S)
-                if drive.waiting_since is not None and now - drive.waiting_since > patience_s:
-                    drive.waiting_since = now
-                    drive.rereads += 1
-                    drive.offer(REREAD)
+                if now - drive.waiting_since > patience_s:
+                    late.append(drive)
+        late.sort(key=lambda drive: drive.waiting_since or 0.0)
+        for drive in late[:REREADS_A_SWEEP]:
+            drive.waiting_since = now
+            drive.rereads += 1
+            drive.offer(REREAD)
 
     def reread_all(self) -> None:
         """Make every drive read the log: the bus was away."""

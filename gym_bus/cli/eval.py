@@ -1,0 +1,140 @@
+"""`gym-bus eval`: the commands and their options; what they do is in `eval_run`, `eval_runs` and `attach`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gym_bus.cli.lazy import CONTEXT
+from gym_bus.cli.setup import data_dir_option, json_option
+
+
+@click.group(context_settings=CONTEXT)
+def group() -> None:
+    """Run agents on tasks; watch, list, cancel and resume runs."""
+
+
+config_option = click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A YAML file; later ones win.",
+)
+key_option = click.option(
+    "--model-api-key", help="The model's API key, or env:NAME (default: OPENAI_API_KEY). Never logged."
+)
+
+
+@group.command()
+@config_option
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("--run-id", help="The run's name (default: made from the configuration and the time).")
+@click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/<run>.")
+@click.option("-m", "--model", help="The model's name at the backend.")
+@click.option("--model-url", help="The backend's base URL, such as http://127.0.0.1:8000/v1.")
+@key_option
+@click.option("--num-repeats", type=int, help="Rollouts of each task.")
+@click.option("--concurrency", type=int, help="Rollouts under way at a time.")
+@click.option("--limit", type=int, help="Only the first N tasks.")
+@click.option("--temperature", type=float)
+@click.option("--top-p", type=float)
+@click.option("--max-output-tokens", type=int)
+@click.option(
+    "--reasoning-gym", multiple=True, metavar="NAME", help="Tasks of a Reasoning Gym generator; may be repeated."
+)
+@click.option("-i", "--input", "input_path", help="Tasks of a JSON-lines file of questions and answers.")
+@click.option(
+    "--unsafe-local", is_flag=True, help="Run tools as bare processes with your rights. Only for tasks you trust."
+)
+@click.option("--detach", is_flag=True, help="Start the run and return.")
+@click.option("--resume", is_flag=True, help="Go on with the run of --run-id or --output; start it if there is none.")
+@click.option("--overwrite", is_flag=True, help="Move results that are in the way aside.")
+@json_option
+@data_dir_option
+def run(**options: Any) -> int:
+    """Start a run and watch it.
+
+    Exit codes: 0 all rollouts scored or masked, 1 some failed or are missing, 2 wrong use or configuration,
+    3 paused, 130 detached.
+
+    \b
+    gym-bus eval run --config examples/quickstart.yaml
+    gym-bus eval run --config examples/quickstart.yaml num_repeats=1 agent.max_steps=4
+    gym-bus eval run --reasoning-gym chain_sum --model-url http://127.0.0.1:8000/v1 --model my-model
+    gym-bus eval run --input gsm8k.jsonl --model-url http://127.0.0.1:8000/v1 --model my-model --limit 50
+    """  # noqa: D301  \b keeps click from wrapping the examples
+    from gym_bus.cli.eval_run import start_run  # noqa: PLC0415  not needed for --help
+
+    return start_run(options)
+
+
+@group.command()
+@click.argument("run_id", metavar="RUN")
+@json_option
+@data_dir_option
+def attach(run_id: str, as_json: bool, data_dir: Path | None) -> int:
+    """Watch a run. Ctrl-C detaches; twice cancels the run.
+
+    \b
+    gym-bus eval attach quickstart-0801-101500-3f
+    """  # noqa: D301  \b keeps click from wrapping the examples
+    from gym_bus.cli.eval_runs import attach_run  # noqa: PLC0415  not needed for --help
+
+    return attach_run(run_id, as_json=as_json, data_dir=data_dir)
+
+
+@group.command()
+@click.argument("run_id", metavar="[RUN]", required=False)
+@json_option
+@data_dir_option
+def status(run_id: str | None, as_json: bool, data_dir: Path | None) -> int:
+    """Show all runs, or one: what is done, what is under way and who has it, what failed and why.
+
+    \b
+    gym-bus eval status
+    gym-bus eval status quickstart-0801-101500-3f --json
+    """  # noqa: D301  \b keeps click from wrapping the examples
+    from gym_bus.cli.eval_status import show_status  # noqa: PLC0415  not needed for --help
+
+    return show_status(run_id, as_json=as_json, data_dir=data_dir)
+
+
+@group.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--reason", default="asked for on the command line", help="Kept in the log.")
+@data_dir_option
+def cancel(run_id: str, reason: str, data_dir: Path | None) -> int:
+    """End a run early: nothing new starts, what is under way winds up; what was graded stays.
+
+    \b
+    gym-bus eval cancel quickstart-0801-101500-3f --reason "wrong model"
+    """  # noqa: D301  \b keeps click from wrapping the examples
+    from gym_bus.cli.eval_runs import cancel_run  # noqa: PLC0415  not needed for --help
+
+    return cancel_run(run_id, reason, data_dir=data_dir)
+
+
+@group.command()
+@click.argument("run_id", metavar="RUN")
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@config_option
+@key_option
+@click.option("--detach", is_flag=True, help="Make the run go on and return.")
+@json_option
+@data_dir_option
+def resume(run_id: str, **options: Any) -> int:
+    """Go on with a run: bring everything up again, end its pause, watch it. A run that is over gets its results again.
+
+    The configuration is the logged one. If files or overrides are given they must say the same; else the differences
+    are shown and nothing happens. A new --model-api-key takes the place of the old one.
+
+    \b
+    gym-bus eval resume quickstart-0801-101500-3f
+    gym-bus eval resume quickstart-0801-101500-3f --config examples/quickstart.yaml
+    """  # noqa: D301  \b keeps click from wrapping the examples
+    from gym_bus.cli.eval_runs import resume_run  # noqa: PLC0415  not needed for --help
+
+    return resume_run(run_id, options)

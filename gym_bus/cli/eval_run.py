@@ -1,0 +1,174 @@
+"""Starting a run: configuration, checks, everything brought up, the request, and then watching."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import re
+import secrets
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gym_bus import config as configs
+from gym_bus.cli import checks
+from gym_bus.cli.entry import check_folders
+from gym_bus.cli.setup import settings_for, up_and_connected, version
+from gym_bus.errors import BadConfig
+from gym_bus.secrets_store import SecretsStore
+
+if TYPE_CHECKING:
+    from gym_bus.settings import Settings
+    from schemas.config import RunConfig
+
+
+def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the flags say, in the configuration's own shape."""
+    flags: dict[str, Any] = {}
+    if options.get("reasoning_gym"):
+        flags["taskset"] = {"type": "reasoning_gym", "datasets": [{"name": name} for name in options["reasoning_gym"]]}
+    if options.get("input_path"):
+        if "taskset" in flags:
+            msg = "--input and --reasoning-gym both name the tasks: give one of them"
+            raise BadConfig(msg)
+        flags["taskset"] = {"type": "jsonl", "jsonl_fpath": options["input_path"]}
+    if options.get("unsafe_local"):
+        flags["sandbox"] = {"type": "unsafe_local"}
+    named = {"policy_base_url": options.get("model_url"), "policy_model_name": options.get("model")}
+    if model := {key: value for key, value in named.items() if value is not None}:
+        flags["model"] = {"type": "openai", **model}
+    plain = {
+        "num_repeats": "num_repeats",
+        "concurrency": "num_samples_in_parallel",
+        "limit": "limit",
+    }
+    flags.update({key: options[flag] for flag, key in plain.items() if options.get(flag) is not None})
+    sampled = {name: options.get(name) for name in ("temperature", "top_p", "max_output_tokens")}
+    if sampling := {key: value for key, value in sampled.items() if value is not None}:
+        flags["responses_create_params"] = sampling
+    return flags
+
+
+def resolve(options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[RunConfig, str | None]:
+    """Return the configuration without its key, and the model's API key; raises `BadConfig`."""
+    flags = flags_of(options)
+    sourced = configs.gather(options.get("configs") or (), options.get("overrides") or (), flags)
+    if "model" in flags and not ({"policy_base_url", "policy_model_name"} <= set(sourced.values["model"])):
+        msg = "--model and --model-url go together: the first names the model, the second says where it is"
+        raise BadConfig(msg)
+    is_openai = isinstance(sourced.values.get("model"), dict) and sourced.values["model"].get("type") == "openai"
+    given = options.get("model_api_key")
+    if given is not None and not is_openai:
+        msg = "--model-api-key needs a model: --model-url and --model, or model.type=openai in a configuration"
+        raise BadConfig(msg)
+    api_key = configs.key_of_model(sourced, given, environ, is_default_wanted=is_openai)
+    configs.make_paths_absolute(sourced, Path.cwd())
+    return configs.validate(sourced), api_key
+
+
+def with_key(config: RunConfig, api_key: str | None, settings: Settings) -> RunConfig:
+    """Return the configuration with the name of the stored key, which is all that the log gets."""
+    if api_key is None or config.model.type != "openai":
+        return config
+    name = SecretsStore(settings.data_dir / "secrets").store(api_key)
+    return config.model_copy(update={"model": config.model.model_copy(update={"policy_api_key": name})})
+
+
+def name_for(options: Mapping[str, Any], config: RunConfig) -> str:
+    """Return a name for the run that says what it is and has not been used: stem, date, time, two random digits."""
+    files = options.get("configs") or ()
+    if files:
+        stem = Path(files[-1]).stem
+    elif config.taskset.type == "jsonl":
+        stem = Path(config.taskset.jsonl_fpath).stem
+    else:
+        stem = config.taskset.datasets[0].name if config.taskset.datasets else "run"
+    stem = re.sub(r"[^A-Za-z0-9_]+", "-", stem).strip("-")[:32] or "run"
+    return f"{stem}-{datetime.now(UTC):%m%d-%H%M%S}-{secrets.token_hex(1)}"
+
+
+def start_run(options: dict[str, Any]) -> int:
+    """Do `gym-bus eval run`; return the exit code."""
+    from gym_bus.subjects import token  # noqa: PLC0415  checks a name that was given
+
+    check_folders()
+    settings = settings_for(options["data_dir"])
+    run_id, output = options["run_id"], options["output"]
+    if options["resume"]:
+        if run_id is None and output is None:
+            msg = "--resume needs to know which run: --run-id NAME, or --output DIR"
+            raise BadConfig(msg)
+        run_id = run_id or (checks.run_in(output) or {}).get("run_id")
+        if run_id and _is_known(settings, run_id):
+            from gym_bus.cli.eval_runs import resume_run  # noqa: PLC0415  only then
+
+            return resume_run(run_id, options)
+    config, api_key = resolve(options, os.environ)
+    run_id = run_id or name_for(options, config)
+    try:
+        token(run_id)
+    except Exception as error:
+        msg = f"--run-id: {error}"
+        raise BadConfig(msg) from error
+    output = (output or Path("results") / run_id).absolute()
+    _say(f"model: {config.model.label}", as_json=options["as_json"])
+    checks.check_config(config, api_key, settings)
+    aside = checks.make_room(output, overwrite=options["overwrite"])
+    if aside:
+        _say(f"old results: moved to {aside}", as_json=options["as_json"])
+    config = with_key(config, api_key, settings)
+    return asyncio.run(_request_and_watch(settings, config, run_id, output, options))
+
+
+def _is_known(settings: Settings, run_id: str) -> bool:
+    """Say whether a run of that name was ever asked for."""
+    from gym_bus.client import find_request, open_log  # noqa: PLC0415  slow to import
+
+    async def look() -> bool:
+        async with up_and_connected(settings) as bus:
+            return await find_request(open_log(bus, settings), run_id) is not None
+
+    return asyncio.run(look())
+
+
+def _say(text: str, *, as_json: bool) -> None:
+    print(text, file=sys.stderr if as_json else sys.stdout, flush=True)
+
+
+async def _request_and_watch(
+    settings: Settings, config: RunConfig, run_id: str, output: Path, options: Mapping[str, Any]
+) -> int:
+    as_json = bool(options["as_json"])
+    async with up_and_connected(settings) as bus:
+        from gym_bus.client import find_request, open_log, request_run  # noqa: PLC0415  processes start meanwhile
+
+        log = open_log(bus, settings)
+        if await find_request(log, run_id) is not None:
+            msg = (
+                f"run {run_id} exists: `gym-bus eval attach {run_id}` watches it, "
+                f"`gym-bus eval resume {run_id}` goes on with it, another --run-id starts a new one"
+            )
+            raise BadConfig(msg)
+        checks.mark_output(output, run_id, settings.data_dir)
+        versions = {"gym_bus": version(), "python": platform.python_version()}
+        await request_run(
+            log,
+            run_id=run_id,
+            config=config,
+            digest=configs.config_digest(config),
+            output_dir=str(output),
+            versions=versions,
+        )
+        _say(f"run: {run_id}, results go to {output}", as_json=as_json)
+        if options["detach"]:
+            _say(
+                f"watch it: gym-bus eval attach {run_id}\nend it:   gym-bus eval cancel {run_id}",
+                as_json=as_json,
+            )
+            return 0
+        from gym_bus.cli.eval_runs import watch  # noqa: PLC0415  the run is on its way already
+
+        return await watch(settings, bus, log, run_id, as_json=as_json)

@@ -1,0 +1,203 @@
+"""Watching, cancelling and resuming runs that exist."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gym_bus.cli.attach import Watch
+from gym_bus.cli.course import Course
+from gym_bus.cli.lazy import DETACHED, FAILED, OK, PAUSED
+from gym_bus.cli.progress import view_for
+from gym_bus.cli.results import fetch_results, print_results, read_metrics
+from gym_bus.cli.setup import settings_for, up_and_connected
+from gym_bus.client import find_request, open_log, request_cancel, request_resume
+from gym_bus.errors import BadConfig, Permanent
+from schemas.events import RunRequested
+
+if TYPE_CHECKING:
+    from gym_bus.event_log import EventLog
+    from gym_bus.nats_bus import NatsBus
+    from gym_bus.settings import Settings
+    from schemas.config import RunConfig
+    from schemas.envelope import Envelope
+
+ANSWER_PATIENCE_S: Final = 15.0
+LOOK_EVERY_S: Final = 0.1
+
+
+async def request_of(log: EventLog, run_id: str) -> tuple[Envelope, RunRequested]:
+    """Return the request that began a run; raises `Permanent` if there is no such run."""
+    envelope = await find_request(log, run_id)
+    if envelope is None or not isinstance(envelope.data, RunRequested):
+        msg = f"there is no run {run_id!r}: `gym-bus eval status` lists them"
+        raise Permanent(msg)
+    return envelope, envelope.data
+
+
+async def watch(settings: Settings, bus: NatsBus, log: EventLog, run_id: str, *, as_json: bool) -> int:
+    """Watch a run to its end and show its results; return the exit code."""
+    view = view_for(as_json=as_json)
+    watching = Watch(settings, bus, log, run_id, view)
+    try:
+        code, course = await watching.run()
+    finally:
+        view.close()
+    if course.finished:
+        await show_end(bus, course, code, as_json=as_json)
+    elif code == PAUSED:
+        reason = course.paused.reason if course.paused else ""
+        _end_line(as_json, run_id, "paused", code, reason=reason)
+        view.say(
+            f"paused: {reason}\nwhen that is mended:   gym-bus eval resume {run_id}\n"
+            f"to end it:   gym-bus eval cancel {run_id}"
+        )
+    elif code == DETACHED:
+        _end_line(as_json, run_id, "detached", code)
+        view.say(f"detached; the run goes on.   gym-bus eval attach {run_id}")
+    return code
+
+
+async def show_end(bus: NatsBus, course: Course, code: int, *, as_json: bool) -> None:
+    """Show how a run ended, with its metrics and the paths of its results."""
+    paths, why_not = await fetch_results(bus, course)
+    if as_json and course.finished:
+        metrics = read_metrics(paths)
+        ended = course.finished.model_dump(mode="json", exclude={"request_id", "state"})
+        _end_line(True, course.run_id, course.state, code, **ended, results=paths, metrics=metrics)
+    else:
+        print_results(course, paths, why_not)
+
+
+def _end_line(as_json: bool, run_id: str, state: str, code: int, **facts: Any) -> None:
+    if as_json:
+        print(json.dumps({"type": "end", "run_id": run_id, **facts, "state": state, "exit_code": code}), flush=True)
+
+
+def attach_run(run_id: str, *, as_json: bool, data_dir: Path | None) -> int:
+    """Do `gym-bus eval attach`."""
+    settings = settings_for(data_dir)
+
+    async def body() -> int:
+        async with up_and_connected(settings) as bus:
+            log = open_log(bus, settings)
+            await request_of(log, run_id)
+            return await watch(settings, bus, log, run_id, as_json=as_json)
+
+    return asyncio.run(body())
+
+
+def cancel_run(run_id: str, reason: str, *, data_dir: Path | None) -> int:
+    """Do `gym-bus eval cancel`: ask, and wait a while until the collector has taken it in."""
+    settings = settings_for(data_dir)
+
+    async def body() -> int:
+        async with up_and_connected(settings) as bus:
+            log = open_log(bus, settings)
+            await request_of(log, run_id)
+            course = Course(run_id)
+            await course.refresh(log)
+            if course.finished:
+                print(f"run {run_id} is {course.finished.state} already")
+                return OK
+            await request_cancel(log, run_id, reason)
+            for _ in range(int(ANSWER_PATIENCE_S / LOOK_EVERY_S)):
+                await course.refresh(log)
+                if course.cancelled or course.finished:
+                    print(
+                        f"run {run_id} is being cancelled: what is under way winds up.   gym-bus eval attach {run_id}"
+                    )
+                    return OK
+                await asyncio.sleep(LOOK_EVERY_S)
+            print(f"asked to cancel run {run_id}; nobody has answered yet, see `gym-bus bus status`")
+            return FAILED
+
+    return asyncio.run(body())
+
+
+def resume_run(run_id: str, options: Mapping[str, Any]) -> int:
+    """Do `gym-bus eval resume`."""
+    settings = settings_for(options["data_dir"])
+    as_json = bool(options["as_json"])
+
+    async def body() -> int:
+        async with up_and_connected(settings) as bus:
+            log = open_log(bus, settings)
+            _, request = await request_of(log, run_id)
+            _check_same(request.config, options)
+            _replace_key(settings, request.config, options)
+            course = Course(run_id)
+            await course.refresh(log)
+            if course.finished:
+                code = Watch.verdict(course.finished)
+                await show_end(bus, course, code, as_json=as_json)
+                return code
+            if course.paused:
+                await _end_pause(log, course, request.config_digest)
+            if options["detach"]:
+                print(f"run {run_id} goes on.   gym-bus eval attach {run_id}")
+                return OK
+            return await watch(settings, bus, log, run_id, as_json=as_json)
+
+    return asyncio.run(body())
+
+
+def _check_same(logged: RunConfig, options: Mapping[str, Any]) -> None:
+    """Raise `BadConfig` with the differences if a configuration was given that is not the logged one."""
+    from gym_bus import config as configs  # noqa: PLC0415  only then
+    from gym_bus.cli.eval_run import flags_of, resolve  # noqa: PLC0415  the same
+    from gym_bus.config_text import Sourced  # noqa: PLC0415  the same
+
+    flags = flags_of(options)
+    if not (options.get("configs") or options.get("overrides") or flags):
+        return
+    if not (options.get("configs") or "taskset" in flags):  # single keys: laid over what is logged
+        base = Sourced(logged.model_dump(mode="json", exclude_defaults=True))
+        configs.merge(base, configs.parse_overrides(options.get("overrides") or ()))
+        configs.merge(base, Sourced(flags))
+        given = configs.validate(base)
+    else:
+        given, _ = resolve({**options, "model_api_key": None}, os.environ)
+    if logged.model.type == "openai" and given.model.type == "openai":
+        key = logged.model.policy_api_key  # a key may change: it is no part of what is measured
+        given = given.model_copy(update={"model": given.model.model_copy(update={"policy_api_key": key})})
+    if lines := configs.difference(logged, given):
+        shown = "\n".join(f"  {line}" for line in lines)
+        msg = (
+            f"the run was started with another configuration (logged -> given):\n{shown}\n"
+            f"start a new run for it: gym-bus eval run"
+        )
+        raise BadConfig(msg)
+
+
+def _replace_key(settings: Settings, config: RunConfig, options: Mapping[str, Any]) -> None:
+    """Put a new API key in the old one's place, under the name that the log holds."""
+    from gym_bus import config as configs  # noqa: PLC0415  only then
+    from gym_bus.config_text import Sourced  # noqa: PLC0415  the same
+    from gym_bus.secrets_store import SecretsStore  # noqa: PLC0415  the same
+
+    given = configs.key_of_model(Sourced(), options.get("model_api_key"), os.environ, is_default_wanted=False)
+    if given is None:
+        return
+    if config.model.type != "openai" or config.model.policy_api_key is None:
+        msg = "--model-api-key: this run was started without a key; start a new run: gym-bus eval run"
+        raise BadConfig(msg)
+    SecretsStore(settings.data_dir / "secrets").replace(config.model.policy_api_key, given)
+
+
+async def _end_pause(log: EventLog, course: Course, digest: str) -> None:
+    """Ask a paused run to go on, and wait until it does: a watch begun earlier would see the pause and leave."""
+    await request_resume(log, course.run_id, digest)
+    for _ in range(int(ANSWER_PATIENCE_S / LOOK_EVERY_S)):
+        await course.refresh(log)
+        if course.paused is None:
+            return
+        await asyncio.sleep(LOOK_EVERY_S)
+    msg = (
+        f"run {course.run_id} stays paused: no collector has answered; see `gym-bus bus status` and `gym-bus dlq list`"
+    )
+    raise Permanent(msg)

@@ -1,0 +1,107 @@
+"""`gym-bus eval status`: what there is, and how sure that is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from gym_bus.cli import questions
+from gym_bus.cli.attach import shown_problem
+from gym_bus.cli.lazy import OK
+from gym_bus.cli.setup import settings_for
+from gym_bus.cli.tables import print_table
+from gym_bus.errors import Permanent
+from gym_bus.settings import Settings
+from gym_bus.status_file import read_status, supervisor_pid
+
+COUNTS = ("planned", "scored", "failed", "masked", "missing", "open")
+
+
+def processes_of(settings: Settings) -> dict[str, Any]:
+    """Return what the supervisor says of processes and store; without one that is said, and not guessed."""
+    pid, status = supervisor_pid(settings.data_dir), read_status(settings.data_dir)
+    if pid is None or status is None or status.get("pid") != pid:
+        return {"supervisor": "not running", "store": {"state": "unknown", "reason": "the supervisor does not run"}}
+    return {"supervisor": f"running (pid {pid})", **{k: status[k] for k in ("bus", "store", "processes", "age_s")}}
+
+
+def show_status(run_id: str | None, *, as_json: bool, data_dir: Path | None) -> int:
+    """Do `gym-bus eval status`."""
+    settings = settings_for(data_dir)
+    return _one(settings, run_id, as_json=as_json) if run_id else _all(settings, as_json=as_json)
+
+
+def _all(settings: Settings, *, as_json: bool) -> int:
+    [told] = asyncio.run(questions.ask(settings, (questions.RUNS, ())))
+    around = processes_of(settings)
+    if as_json:
+        print(json.dumps({"runs": told.answer.dicts(), "note": told.note, **around}))
+        return OK
+    if told.answer.rows:
+        columns = ("run_id", "state", *COUNTS, "mean_reward", "model")
+        print_table(columns, [[row[c] for c in columns] for row in told.answer.dicts()])
+    else:
+        print("no runs in the log" if told.age_s is None else "no runs in the projection's file")
+    for row in told.answer.dicts():
+        if reason := row["paused_because"] or (row["state"] == "failed" and row["failure_message"]):
+            print(f"{row['run_id']} {row['state']}: {reason}")
+    _print_around(around, told.note)
+    return OK
+
+
+def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
+    wanted = (questions.RUN, questions.STATES, questions.HELD, questions.OPEN_ROLLOUTS, questions.PROBLEMS)
+    run, states, held, rollouts, problems = asyncio.run(questions.ask(settings, *((sql, [run_id]) for sql in wanted)))
+    if not run.answer.rows:
+        msg = (
+            f"there is no run {run_id!r}"
+            + (f" ({run.note})" if run.note else "")
+            + ": `gym-bus eval status` lists them"
+        )
+        raise Permanent(msg)
+    row, around = run.answer.dicts()[0], processes_of(settings)
+    problem = shown_problem(problems.answer.dicts()[0]) if problems.answer.rows else None
+    if as_json:
+        facts = {
+            "states": dict(states.answer.rows),
+            "held_by": dict(held.answer.rows),
+            "running": rollouts.answer.dicts(),
+        }
+        print(json.dumps({**row, **facts, "problem": problem, "note": run.note, **around}))
+        return OK
+    print(f"run {run_id}: {row['state']}\nmodel: {row['model']}")
+    print(
+        f"{row['planned']} planned = {row['scored']} scored + {row['failed']} failed + {row['masked']} masked + "
+        f"{row['missing']} missing ({row['open']} of them under way)"
+    )
+    if row["mean_reward"] is not None:
+        print(f"mean reward: {row['mean_reward']:.3f} over {row['scored']} scored")
+    for label, value in (
+        ("paused because", row["paused_because"]),
+        ("failed because", row["failure_message"]),
+        ("last problem", problem),
+    ):
+        if value:
+            print(f"{label}: {value}")
+    for worker, count in held.answer.rows:
+        print(f"held by {worker}: {count} rollouts")
+    if rollouts.answer.rows:
+        columns = ("rollout_id", "stage", "attempt", "failures", "open_requests", "holders")
+        print()
+        print_table(columns, [[r[c] for c in columns] for r in rollouts.answer.dicts()])
+    print(f"\nresults: {row['output_dir']}")
+    _print_around(around, run.note)
+    return OK
+
+
+def _print_around(around: dict[str, Any], note: str | None) -> None:
+    store = around["store"]
+    if store["state"] != "ok":
+        print(f"store: {store['state']}{': ' + str(store['reason']) if store.get('reason') else ''}")
+    if around["supervisor"] == "not running":
+        print("nothing runs: `gym-bus eval resume RUN` brings a run's processes up again")
+    if note:
+        print(note, file=sys.stderr)

@@ -1,0 +1,16 @@
+-- I6, effect once (what the log alone can tell): a turn of a conversation has one recorded answer and is not asked for again after it; a
+-- tool call has one outcome, and the same call of a turn is asked for again only after a stale refusal.
+select 'turn answered twice' as what, run_id, rollout_id, key, turn, count(*) as times
+from model_call_answered where state = 'completed' group by run_id, rollout_id, key, turn having count(*) > 1
+union all
+select 'turn asked again', q.run_id, q.rollout_id, q.key, q.turn, count(*)
+from model_call_requested q join model_call_answered a
+on a.run_id = q.run_id and a.rollout_id = q.rollout_id and a.key = q.key and a.turn = q.turn and a.state = 'completed' and a.seq < q.seq
+group by q.run_id, q.rollout_id, q.key, q.turn
+union all
+select 'tool call with two outcomes', run_id, rollout_id, key, null, count(*)
+from tool_call_answered group by run_id, rollout_id, key, request_id having count(*) > 1
+union all
+select 'tool call executed twice', run_id, rollout_id, key, turn, count(*)
+from tool_calls where state is null or failure_kind is distinct from 'stale'
+group by run_id, rollout_id, key, turn, call_index having count(*) > 1;

@@ -1,0 +1,1 @@
+select planned, missing, model, state from runs where run_id = $1;

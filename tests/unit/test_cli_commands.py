@@ -1,0 +1,211 @@
+"""The front door's commands: help is quick, mistakes cost one line and start nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from gym_bus.cli import checks
+from gym_bus.cli.entry import COMMANDS, run
+from gym_bus.errors import BadConfig
+from gym_bus.settings import Settings
+from schemas.config import JsonlTaskset, OpenAIModel, ReasoningGymDataset, ReasoningGymTaskset, RunConfig
+
+HELP_MAX_S = 0.6
+ROOT = Path(__file__).resolve().parents[2]
+SUBCOMMANDS = {
+    "eval": ("run", "attach", "status", "cancel", "resume"),
+    "log": ("show", "tail"),
+    "bus": ("up", "down", "status"),
+    "dlq": ("list", "redrive"),
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command works in a directory of its own and finds nothing in the environment."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GYM_BUS_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+
+def test_help_is_quick() -> None:
+    """Less than 0.6 s, of several tries the best: click alone is imported."""
+
+    def once() -> float:
+        began = time.monotonic()
+        subprocess.run([sys.executable, "-m", "gym_bus.cli", "--help"], check=True, capture_output=True, cwd=ROOT)
+        return time.monotonic() - began
+
+    best = min(once() for _ in range(5))
+    print(f"gym-bus --help: {best:.3f} s")
+    assert best < HELP_MAX_S
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """Whatever the machine, these stay out."""
+    code = (
+        "import sys\nfrom gym_bus.cli.entry import run\nrun(['--help'])\n"
+        "print({'pydantic', 'nats', 'rich', 'structlog', 'duckdb', 'httpx', 'asyncio'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.parametrize(
+    "command", [*([name] for name in COMMANDS), *([g, c] for g, commands in SUBCOMMANDS.items() for c in commands)]
+)
+def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """-h and --help say the same, and every command that does something shows an example."""
+    assert run([*command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert run([*command, "-h"]) == 0
+    assert capsys.readouterr().out == text
+    if command[0] not in SUBCOMMANDS or len(command) == 2:
+        assert f"gym-bus {' '.join(command)}" in text.split("Options:")[0].partition("\n")[2]
+
+
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line."""
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("gym-bus ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["evl"], 2, "No such command 'evl'"),
+        (["eval", "run", "--no-such"], 2, "No such option"),
+        (["eval", "run"], 2, "taskset: has to be set"),
+        (["eval", "run", "--config", "nope.yaml"], 2, "nope.yaml: cannot be read"),
+        (["eval", "run", "--reasoning-gym", "chain_sum", "num_repeat=1"], 2, "did you mean num_repeats?"),
+        (["eval", "run", "--reasoning-gym", "chain_sum", "--input", "x"], 2, "give one of them"),
+        (["eval", "run", "--reasoning-gym", "chain_sum", "--model", "m"], 2, "--model and --model-url go together"),
+        (["eval", "run", "--reasoning-gym", "chain_sum", "--model-api-key", "k"], 2, "--model-api-key needs a model"),
+        (["eval", "run", "--reasoning-gym", "chain_sum", "--run-id", "a b"], 2, "--run-id: 'a b'"),
+        (["eval", "run", "--input", "nope.jsonl"], 2, "nope.jsonl: cannot be read"),
+        (["eval", "run", "--reasoning-gym", "chain_sum", "--resume"], 2, "--resume needs to know which run"),
+        (["eval", "status"], 1, "there is no log to look at"),
+        (["log", "tail", "--from-start"], 2, "--from-start needs to know which run"),
+        (["log", "show", "r"], 1, "no bus runs"),
+    ],
+)
+def test_a_mistake_costs_one_line_and_starts_nothing(
+    arguments: list[str], code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No traceback, nothing on disk."""
+    assert run(arguments) == code
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+    assert not (tmp_path / "results").exists()
+
+
+def test_an_unknown_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """A typing error in the environment is not ignored."""
+    monkeypatch.setenv("GYM_BUS_HOST", "2")
+    assert run(["eval", "status"]) == 2
+    assert "GYM_BUS_HOSTS" in capsys.readouterr().err
+
+
+def test_old_results_are_refused_or_moved_aside(tmp_path: Path) -> None:
+    """Never mixed, never deleted."""
+    output = tmp_path / "out"
+    assert checks.make_room(output, overwrite=False) is None
+    checks.mark_output(output, "r1", tmp_path)
+    (output / "rollouts.jsonl").write_text("{}\n")
+    with pytest.raises(BadConfig, match="of run r1: --overwrite moves them aside"):
+        checks.make_room(output, overwrite=False)
+    aside = checks.make_room(output, overwrite=True)
+    assert aside is not None
+    assert json.loads((aside / "run.json").read_text())["run_id"] == "r1"
+    assert not output.exists()
+
+
+def test_a_directory_with_other_files_is_used(tmp_path: Path) -> None:
+    """Only results are in the way."""
+    (tmp_path / "notes.txt").write_text("mine")
+    assert checks.make_room(tmp_path, overwrite=False) is None
+
+
+def test_a_torn_file_of_tasks_is_found_before_anything_starts(tmp_path: Path) -> None:
+    """The message names the line."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"question": "1+1?", "answer": "2"}\n{"question": ')
+    config = RunConfig(taskset=JsonlTaskset(jsonl_fpath=str(path)))
+    with pytest.raises(Exception, match=":2: "):
+        checks.check_config(config, None, Settings())
+
+
+def test_a_missing_sandbox_is_found_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what can be done about it."""
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    config = RunConfig(taskset=ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),)))
+    with pytest.raises(BadConfig, match="apt-get install bubblewrap"):
+        checks.check_config(config, None, Settings())
+
+
+@contextmanager
+def backend(status: int, body: str) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "problem"),
+    [
+        (200, '{"data": []}', None),
+        (404, "", None),
+        (429, "slow down", None),
+        (503, "loading", None),
+        (401, "bad key sk-made-up", "refused the key"),
+        (403, "no", "refused the key"),
+        (200, "<html>hello</html>", "is no OpenAI-compatible API"),
+        (400, "what?", "answered 400"),
+    ],
+)
+def test_the_backend_is_asked_once(status: int, body: str, problem: str | None) -> None:
+    """A busy one may start a run, a wrong one may not; the key is never shown."""
+    with backend(status, body) as url:
+        model = OpenAIModel(policy_base_url=url, policy_model_name="m")
+        if problem is None:
+            checks.check_endpoint(model, "sk-made-up")
+            return
+        with pytest.raises(BadConfig, match=problem) as caught:
+            checks.check_endpoint(model, "sk-made-up")
+        assert "sk-made-up" not in str(caught.value)
+
+
+def test_nobody_at_the_address_is_said_with_the_address() -> None:
+    """Not a timeout of minutes: one line with the URL."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+    with pytest.raises(BadConfig, match="cannot be reached") as caught:
+        checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
+    assert url in str(caught.value)

@@ -1,0 +1,209 @@
+"""A configuration means what files, overrides and flags say together, and a mistake is named with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gym_bus.cli.eval_run import resolve
+from gym_bus.config import config_digest, difference, gather, key_of_model, make_paths_absolute, validate
+from gym_bus.config_text import Sourced, parse
+from gym_bus.errors import BadConfig
+from schemas.config import JsonlTaskset, OpenAIModel, ReasoningGymTaskset, RunConfig, ScriptedModel
+
+TASKS = "taskset:\n  type: reasoning_gym\n  datasets: [{name: chain_sum}, {name: products}]\n"
+
+
+def write(tmp_path: Path, text: str, name: str = "run.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def resolved(files: list[Path], *overrides: str, **flags: object) -> RunConfig:
+    return validate(gather(files, overrides, flags))
+
+
+def complaint(files: list[Path], *overrides: str) -> str:
+    with pytest.raises(BadConfig) as caught:
+        validate(gather(files, overrides))
+    return str(caught.value)
+
+
+def test_later_files_win_and_mappings_are_merged(tmp_path: Path) -> None:
+    """What a later file does not mention stays; lists are replaced as a whole."""
+    first = write(tmp_path, TASKS + "agent: {max_steps: 3, timeout_s: 9}\nnum_repeats: 2\n", "a.yaml")
+    second = write(tmp_path, "agent: {max_steps: 5}\ntaskset: {datasets: [{name: basic_arithmetic}]}\n", "b.yaml")
+    config = resolved([first, second])
+    assert (config.agent.max_steps, config.agent.timeout_s, config.num_repeats) == (5, 9, 2)
+    assert isinstance(config.taskset, ReasoningGymTaskset)
+    assert [d.name for d in config.taskset.datasets] == ["basic_arithmetic"]
+
+
+def test_overrides_win_over_files_and_flags_over_overrides(tmp_path: Path) -> None:
+    """Flags are what is typed last in mind, whatever their place on the line."""
+    path = write(tmp_path, TASKS + "num_repeats: 2\n")
+    assert resolved([path], "num_repeats=3").num_repeats == 3
+    assert resolved([path], "num_repeats=3", num_repeats=4).num_repeats == 4
+
+
+@pytest.mark.parametrize("prefix", ["", "+", "++"])
+def test_override_prefixes_mean_the_same(tmp_path: Path, prefix: str) -> None:
+    """Users of Hydra type + and ++; here there is nothing to tell apart."""
+    config = resolved(
+        [write(tmp_path, TASKS)], f"{prefix}model.error_rate=0.5", f"{prefix}agent.system_prompt='a: b=c'"
+    )
+    assert isinstance(config.model, ScriptedModel)
+    assert config.model.error_rate == 0.5
+    assert config.agent.system_prompt == "a: b=c"
+
+
+def test_a_mapping_of_another_type_is_replaced(tmp_path: Path) -> None:
+    """Keys of one taskset mean nothing in another."""
+    config = resolved([write(tmp_path, TASKS)], "taskset={type: jsonl, jsonl_fpath: x.jsonl}")
+    assert config.taskset == JsonlTaskset(jsonl_fpath="x.jsonl")
+
+
+def test_a_missing_type_is_told_by_the_keys(tmp_path: Path) -> None:
+    """Setting one key of a part does not need its type; the default is the first that fits."""
+    path = write(tmp_path, "taskset: {jsonl_fpath: x.jsonl}\n")
+    config = resolved(
+        [path], "model.policy_base_url=http://h/v1", "model.policy_model_name=m", "sandbox.limits.cpu_s=5"
+    )
+    assert (config.taskset.type, config.model.type, config.sandbox.type) == ("jsonl", "openai", "bubblewrap")
+
+
+def test_an_unknown_key_is_named_with_its_place_and_a_guess(tmp_path: Path) -> None:
+    """The line says where the key stands, and what was perhaps meant."""
+    path = write(tmp_path, TASKS + "num_repeat: 3\nmodel:\n  type: scripted\n  eror_rate: 1\n")
+    text = complaint([path])
+    assert f"{path}:4: num_repeat: unknown key; did you mean num_repeats?" in text
+    assert f"{path}:7: model.eror_rate: unknown key; did you mean error_rate?" in text
+    assert "did you mean model.error_rate?" in complaint([write(tmp_path, TASKS)], "error_rate=1")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a: [1\nb: }\n", ":2:"),
+        ("a: 1\nb: 2\na: 3\n", ":3: key 'a' was given at"),
+        ("- 1\n", "want keys and values at the top, found list"),
+        ("a: !!python/object:os.system x\n", "could not determine a constructor"),
+        ("? [1, 2]\n: 3\n", "a key must be text"),
+        ("a: &a {b: *a}\n", "nested too deeply"),
+    ],
+)
+def test_bad_yaml_is_refused_with_its_line(tmp_path: Path, text: str, wanted: str) -> None:
+    """Whatever is wrong with a file, the message names it and the line."""
+    path = write(tmp_path, text)
+    message = complaint([path])
+    assert str(path) in message
+    assert wanted in message
+
+
+def test_aliases_of_aliases_do_not_explode(tmp_path: Path) -> None:
+    """A few hundred bytes that stand for a billion values are refused at once."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+    assert "too many values" in complaint([write(tmp_path, "\n".join(lines))])
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("model.error_rate=7", "model.error_rate: should be less than or equal to 1, found 7"),
+        ("agent.max_steps=many", "agent.max_steps: should be a valid integer"),
+        ("sandbox=3", "sandbox: want keys and values, found 3"),
+        ("model.type=scriptd", "no such type 'scriptd'"),
+        ("taskset.datasets=[{nam: x}]", "taskset.datasets.0.nam: unknown key; did you mean name?"),
+    ],
+)
+def test_a_wrong_value_is_said_in_plain_words(tmp_path: Path, override: str, wanted: str) -> None:
+    """No class names, no tags of unions: the dotted key, and what it may be."""
+    text = complaint([write(tmp_path, TASKS)], override)
+    assert wanted in text
+    assert f"override {override!r}" in text or "0.nam" in text
+
+
+@pytest.mark.parametrize("text", ["num_repeats", "a b=1", "=1", "--x=1", "a..b=1"])
+def test_what_is_no_override_is_refused(text: str) -> None:
+    """A forgotten value is not taken for a null."""
+    with pytest.raises(BadConfig, match="is no override"):
+        gather([], [text])
+
+
+def test_merge_keys_are_those_of_safe_load() -> None:
+    """`<<` works as everywhere; the mapping's own keys win."""
+    assert parse("base: &b {x: 1, y: 2}\nmade: {<<: *b, y: 3}\n", "here")["made"] == {"x": 1, "y": 3}
+
+
+def test_equal_configurations_have_equal_digests(tmp_path: Path) -> None:
+    """Writing a default out changes nothing; changing a value does."""
+    path = write(tmp_path, TASKS)
+    plain = resolved([path])
+    assert config_digest(plain) == config_digest(resolved([path], "num_repeats=1", "model={type: scripted}"))
+    assert config_digest(plain) != config_digest(resolved([path], "num_repeats=2"))
+    assert len(config_digest(plain)) == 16
+
+
+def test_the_difference_names_keys_and_both_values(tmp_path: Path) -> None:
+    """A refused resume shows what was logged and what was given."""
+    path = write(tmp_path, TASKS)
+    old, new = resolved([path]), resolved([path], "num_repeats=2", "limit=5", "taskset.datasets=[{name: chain_sum}]")
+    lines = difference(old, new)
+    assert "num_repeats: 1 -> 2" in lines
+    assert "limit: null -> 5" in lines
+    assert 'taskset.datasets.1.name: "products" -> (not set)' in lines
+    assert difference(old, old) == []
+
+
+def test_paths_of_tasks_are_made_absolute(tmp_path: Path) -> None:
+    """Hosts have another working directory than whoever types."""
+    sourced = gather([], ["taskset={type: jsonl, jsonl_fpath: t.jsonl}"])
+    make_paths_absolute(sourced, tmp_path)
+    assert validate(sourced).taskset == JsonlTaskset(jsonl_fpath=str(tmp_path / "t.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("written", "given", "environ", "wanted"),
+    [
+        ("env:MY_KEY", None, {"MY_KEY": "k1"}, "k1"),
+        ("k2", None, {"OPENAI_API_KEY": "no"}, "k2"),
+        (None, "k3", {"OPENAI_API_KEY": "no"}, "k3"),
+        (None, None, {"OPENAI_API_KEY": "k4"}, "k4"),
+        (None, None, {}, None),
+    ],
+)
+def test_the_key_is_taken_out_of_the_values(
+    written: str | None, given: str | None, environ: dict[str, str], wanted: str | None
+) -> None:
+    """Flag, then file, then OPENAI_API_KEY; what goes on to the log has no key in it."""
+    model = {"type": "openai", **({"policy_api_key": written} if written else {})}
+    sourced = Sourced({"model": model})
+    assert key_of_model(sourced, given, environ, is_default_wanted=True) == wanted
+    assert "policy_api_key" not in sourced.values["model"]
+
+
+def test_a_missing_environment_variable_is_an_error() -> None:
+    """A run without its key would only fail later."""
+    with pytest.raises(BadConfig, match="MY_KEY"):
+        key_of_model(Sourced({"model": {"policy_api_key": "env:MY_KEY"}}), None, {}, is_default_wanted=True)
+
+
+def test_the_example_is_valid() -> None:
+    """What the README shows can be run."""
+    path = Path(__file__).resolve().parents[2] / "examples" / "quickstart.yaml"
+    assert resolved([path]).num_repeats == 3
+
+
+def test_model_flags_make_an_openai_model(tmp_path: Path) -> None:
+    """--model and --model-url take the stand-in's place."""
+    options = {
+        "configs": [write(tmp_path, TASKS + "model: {type: scripted, seed: 3}\n")],
+        "model": "m",
+        "model_url": "http://h/v1",
+    }
+    config, key = resolve(options, {"OPENAI_API_KEY": "k"})
+    assert config.model == OpenAIModel(policy_base_url="http://h/v1", policy_model_name="m")
+    assert key == "k"
