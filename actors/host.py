@@ -41,7 +41,7 @@ from gym_bus.runtime.worker import Worker
 from gym_bus.secrets_store import SecretsStore
 from gym_bus.server import BusAddress, EmbeddedServer
 from gym_bus.settings import Settings, load_settings
-from gym_bus.topology import event_stream
+from gym_bus.topology import event_stream, place_of
 from schemas.ids import WORKER_KINDS, WorkerKind
 
 log = structlog.get_logger(__name__)
@@ -65,7 +65,7 @@ class Identity:
 
 
 def take_host_id(hosts: Path, wanted: str | None) -> str:
-    """Return a host id whose lock this process holds until it ends: `wanted`, or the first free of h0, h1 …"""
+    """Return a host id whose lock this process holds until it ends: `wanted`, or the first free of h0, h1 and so on."""
     candidates = [wanted] if wanted else [f"h{n}" for n in range(MAX_HOSTS)]
     for host_id in candidates:
         lock = try_lock(hosts / host_id / "lock")
@@ -80,7 +80,9 @@ async def find_bus(settings: Settings) -> BusAddress:
     """Return the bus's address: the configured one, or the embedded server's as soon as it runs."""
     server = EmbeddedServer(settings.data_dir / "bus")
     if settings.bus_url:
-        return BusAddress(settings.bus_url, dict.fromkeys((*WORKER_KINDS, "model", "projector", "cli"), settings.bus_password or ""))
+        return BusAddress(
+            settings.bus_url, dict.fromkeys((*WORKER_KINDS, "model", "projector", "cli"), settings.bus_password or "")
+        )
     deadline = asyncio.get_running_loop().time() + BUS_WAIT_S
     while asyncio.get_running_loop().time() < deadline:
         if address := server.address():
@@ -144,12 +146,16 @@ class Host:
                     tasks.append(group.create_task(worker.run(places)))
                     if kind == "sandbox":
                         await services.reap()
-                        reaping = reap_places(worker, presence, self.identity.host_id, self._places, self.settings.lease_s)
+                        reaping = reap_places(
+                            worker, presence, self.identity.host_id, self._places, self.settings.lease_s
+                        )
                         tasks.append(group.create_task(reaping))
                 log.info("host_ready", host=self.identity.host_id, kinds=list(self.kinds), pid=os.getpid())
                 await self._stopping.wait()
                 log.info("host_draining", host=self.identity.host_id)
-                await asyncio.gather(*(w.drain(self.settings.drain_s) for w in self.workers if w.role.kind != "collector"))
+                await asyncio.gather(
+                    *(w.drain(self.settings.drain_s) for w in self.workers if w.role.kind != "collector")
+                )
                 with contextlib.suppress(GymBusError):
                     await self._first_bus.tell(self._pulse_subject, f"gone {self.identity.worker}".encode())
                 for task in tasks:
@@ -192,7 +198,7 @@ class Host:
             await asyncio.sleep(self.settings.heartbeat_s)
 
     async def _places(self) -> Sequence[str]:
-        return [name.removeprefix("at-") for name in await places_of(self.buses["sandbox"], "sandbox")]
+        return [place_of(name) for name in await places_of(self.buses["sandbox"], "sandbox")]
 
     async def _admission(self) -> str | None:
         """Say why nothing new may start: the store is nearly full."""
@@ -230,7 +236,7 @@ def configure_logging() -> None:
 async def _main(settings: Settings, identity: Identity, kinds: Sequence[str]) -> None:
     loop = asyncio.get_running_loop()
     if "projector" in kinds:
-        from actors.projector import run_projector
+        from actors.projector import run_projector  # noqa: PLC0415  DuckDB, which no other host needs
 
         await run_projector(settings, identity.host_id, await find_bus(settings))
         return
@@ -243,7 +249,9 @@ async def _main(settings: Settings, identity: Identity, kinds: Sequence[str]) ->
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a host until it is stopped; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m actors.host", description="Run actors until SIGTERM.")
-    parser.add_argument("--kinds", default=",".join(WORKER_KINDS), help="collector,harness,sandbox,verifier (any mix), or projector")
+    parser.add_argument(
+        "--kinds", default=",".join(WORKER_KINDS), help="collector,harness,sandbox,verifier (any mix), or projector"
+    )
     parser.add_argument("--host-id", help="take this id instead of the first free one")
     options = parser.parse_args(arguments)
     kinds = [k.strip() for k in options.kinds.split(",") if k.strip()]
@@ -256,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = options.host_id or ("p0" if kinds == ["projector"] else None)
         identity = Identity(take_host_id(settings.data_dir / "hosts", wanted), secrets.token_hex(4))
         try:
-            import uvloop
+            import uvloop  # noqa: PLC0415  not there on every platform
 
             factory = uvloop.new_event_loop
         except ImportError:
@@ -264,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with asyncio.Runner(loop_factory=factory) as runner:
             runner.run(_main(settings, identity, kinds))
     except GymBusError as error:
-        log.error("host_failed", reason=str(error))
+        log.error("host_failed", reason=str(error))  # noqa: TRY400  the message says what to do; a traceback does not
         return 1
     return 0
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from actors.verifier.verdict import Grader
 from adapters.benchmarks.base import Grade
@@ -19,13 +19,12 @@ from schemas.config import Bubblewrap, ModelConfig, OpenAIModel, SandboxConfig, 
 from schemas.tasks import Evidence, Task
 
 
-
 class LazyGrader:
     """The grader's process, started with the first verdict."""
 
     def __init__(self, timeout_s: float) -> None:
         """Give every grade `timeout_s`."""
-        from adapters.benchmarks.grading import GraderProcess
+        from adapters.benchmarks.grading import GraderProcess  # noqa: PLC0415  only where verdicts are made
 
         self._process = GraderProcess(timeout_s=timeout_s)
 
@@ -83,13 +82,13 @@ class Services:
 
     def load_tasks(self, config: TasksetConfig) -> list[Task]:
         """Load a taskset; blocking."""
-        from adapters.benchmarks import load_tasks
+        from adapters.benchmarks import load_tasks  # noqa: PLC0415  only where runs are planned
 
         return load_tasks(config)
 
     async def reap(self) -> None:
         """Remove what earlier lives of this host left behind."""
-        if Path(self._work_dir).exists():
+        if await asyncio.to_thread(self._work_dir.exists):
             await make_provider(Bubblewrap(), self._work_dir).reap()
 
     async def aclose(self) -> None:

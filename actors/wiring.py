@@ -111,7 +111,11 @@ def make_worker(kind: WorkerKind, around: Surroundings) -> tuple[Worker, Places]
 
 def _log(around: Surroundings, user: str) -> EventLog:
     return EventLog(
-        around.bus_for(user), around.codec, around.clock, worker=around.worker, patience_s=around.settings.append_patience_s
+        around.bus_for(user),
+        around.codec,
+        around.clock,
+        worker=around.worker,
+        patience_s=around.settings.append_patience_s,
     )
 
 

@@ -1,16 +1,19 @@
 """Named places where a process may be killed, and the switch that kills it there.
 
 `GYM_BUS_FAULT="harness.appended:kill:3"` kills this process with SIGKILL when it reaches that place for the third time. Other
-actions: `raise` (an exception), `sleep` (5 s, blocking), `hang` (for ever, blocking), `log` (count only). In production `reach` is
-one comparison. `GYM_BUS_FAULT_COVERAGE=FILE` appends each name once when it is first hit.
+actions: `kill_bus` (SIGKILL to the embedded server of `GYM_BUS_DATA_DIR`), `raise` (an exception), `sleep` (5 s, blocking), `hang` (for
+ever, blocking). `GYM_BUS_FAULT_ONCE=FILE` makes it strike once in all processes: whoever creates the file strikes. In production `reach`
+is one comparison. `GYM_BUS_FAULT_COVERAGE=FILE` appends each name when a process first passes it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 POINTS: Final[dict[str, tuple[str, ...]]] = {
@@ -35,6 +38,8 @@ POINTS: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 BOUNDARIES: Final[tuple[str, ...]] = tuple(f"{kind}.{point}" for kind, points in POINTS.items() for point in points)
 
+ACTIONS: Final = ("kill", "kill_bus", "raise", "sleep", "hang")
+
 Hook = Callable[[str], None]
 
 
@@ -46,6 +51,9 @@ def _act(action: str, name: str) -> None:
     match action:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        case "kill_bus":
+            state = Path(os.environ["GYM_BUS_DATA_DIR"]) / "bus" / "state.json"
+            os.kill(int(json.loads(state.read_text())["pid"]), signal.SIGKILL)
         case "raise":
             raise InjectedFault(name)
         case "sleep":
@@ -57,13 +65,23 @@ def _act(action: str, name: str) -> None:
             pass
 
 
-def hook_from(spec: str | None, coverage_path: str | None) -> Hook | None:
+def _is_first(once_path: str | None) -> bool:
+    if not once_path:
+        return True
+    try:
+        os.close(os.open(once_path, os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
+def hook_from(spec: str | None, coverage_path: str | None, once_path: str | None = None) -> Hook | None:
     """Return what to do at each boundary, None for nothing; raises ValueError for an unknown place or action."""
     if not spec and not coverage_path:
         return None
     wanted, action, count = (*(spec or "").split(":"), "", "")[:3]
-    if spec and (wanted not in BOUNDARIES or action not in {"kill", "raise", "sleep", "hang", "log"}):
-        msg = f"GYM_BUS_FAULT={spec!r}: want <boundary>:<kill|raise|sleep|hang>:<n>; boundaries: {', '.join(BOUNDARIES)}"
+    if spec and (wanted not in BOUNDARIES or action not in ACTIONS):
+        msg = f"GYM_BUS_FAULT={spec!r}: want <boundary>:<{'|'.join(ACTIONS)}>:<n>; boundaries: {', '.join(BOUNDARIES)}"
         raise ValueError(msg)
     nth, hits, seen = int(count or 1), 0, set[str]()
 
@@ -75,13 +93,15 @@ def hook_from(spec: str | None, coverage_path: str | None) -> Hook | None:
                 file.write(name + "\n")
         if name == wanted:
             hits += 1
-            if hits == nth:
+            if hits == nth and _is_first(once_path):
                 _act(action, name)
 
     return hook
 
 
-_hook: Hook | None = hook_from(os.environ.get("GYM_BUS_FAULT"), os.environ.get("GYM_BUS_FAULT_COVERAGE"))
+_hook: Hook | None = hook_from(
+    os.environ.get("GYM_BUS_FAULT"), os.environ.get("GYM_BUS_FAULT_COVERAGE"), os.environ.get("GYM_BUS_FAULT_ONCE")
+)
 
 
 def install(hook: Hook | None) -> None:

@@ -6,9 +6,13 @@ Stored is what the subject does not say already: run, rollout, actor and key com
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 import pydantic_core
@@ -28,6 +32,8 @@ INLINE_MAX_BYTES: Final = 64 * 1024
 
 DATA: Final = b',"data":'
 BLOB: Final = b'{"$blob":'
+ODD_NUMBER: Final = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{3}")
+"""What may be read as a number that is none; also finds harmless text, which only costs the long way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,32 @@ class Head:
 
 class Undecodable(Permanent):
     """Stored bytes that are no event this version knows."""
+
+
+@cache
+def _holds_any(cls: type[Event]) -> bool:
+    """Say whether some field takes any JSON, so that the schema does not refuse a number that is none."""
+    return '"additionalProperties": true' in json.dumps(cls.model_json_schema())
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_is_finite, value.values()))
+    return all(map(_is_finite, value)) if isinstance(value, list) else True
+
+
+def _json(text: bytes) -> Any:
+    try:
+        value = pydantic_core.from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        msg = f"not JSON: {error}"
+        raise Undecodable(msg) from error
+    if ODD_NUMBER.search(text) and not _is_finite(value):
+        msg = "not JSON: a number is out of range"
+        raise Undecodable(msg)
+    return value
 
 
 class Codec:
@@ -79,30 +111,43 @@ class Codec:
 
     def raw(self, body: bytes) -> dict[str, Any]:
         """Return the stored form as a dictionary with the blob, if any, put back; raises `Undecodable`."""
-        try:
-            raw = pydantic_core.from_json(body, allow_inf_nan=False)
-        except ValueError as error:
-            msg = f"not JSON: {error}"
-            raise Undecodable(msg) from error
+        raw = _json(body)
         if not isinstance(raw, dict) or not isinstance(raw.get("data"), dict) or not isinstance(raw.get("type"), str):
             msg = "not an envelope: want an object with 'type' and 'data'"
             raise Undecodable(msg)
         if "$blob" in raw["data"]:
-            raw["data"] = pydantic_core.from_json(self._blobs.get(BlobRef.model_validate(raw["data"]["$blob"])))
-        raw["type"], raw["data"] = upcast(raw["type"], raw["data"], self._upcasters)
+            raw["data"] = self._from_blob(raw["data"]["$blob"])
+        try:
+            raw["type"], raw["data"] = upcast(raw["type"], raw["data"], self._upcasters)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            msg = f"{raw['type']} does not fit what its version was: {type(error).__name__}: {error}"
+            raise Undecodable(msg) from error
         return raw
+
+    def _from_blob(self, name: Any) -> dict[str, Any]:
+        try:
+            ref = BlobRef.model_validate(name)
+        except ValidationError as error:
+            msg = f"names no blob: {error}"
+            raise Undecodable(msg) from error
+        data = _json(self._blobs.get(ref))
+        if not isinstance(data, dict):
+            msg = f"blob {ref.sha256} holds no event's data"
+            raise Undecodable(msg)
+        return data
 
     def decode(self, subject: str, body: bytes, sequence: int) -> Envelope:
         """Return the event stored under `subject` as `body` at `sequence`; raises `Undecodable`."""
         split = body.find(DATA)
-        if split > 0 and not body.startswith(BLOB, split + len(DATA)):
+        if split > 0 and body.endswith(b"}") and not body.startswith(BLOB, split + len(DATA)):
             try:
                 head = pydantic_core.from_json(body[:split] + b"}")
                 cls = EVENT_TYPES.get(head["type"])
-                if cls is not None and head["type"] not in self._upcasters:
+                is_plain = cls is not None and not (_holds_any(cls) and ODD_NUMBER.search(body))
+                if cls is not None and is_plain and head["type"] not in self._upcasters:
                     data = cls.__pydantic_validator__.validate_json(body[split + len(DATA) : -1])
                     return self._envelope(subject, sequence, head, data)
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, Permanent):
                 pass  # the long way says what is wrong
         return self._decode_slowly(subject, body, sequence)
 
@@ -131,6 +176,6 @@ class Codec:
         try:
             data = cls.model_validate(raw.pop("data"))
             return self._envelope(subject, sequence, raw, data)
-        except (ValidationError, TypeError) as error:
+        except (ValidationError, TypeError, Permanent) as error:
             msg = f"event {raw.get('type', cls.TYPE)} at sequence {sequence} does not fit its schema: {error}"
             raise Undecodable(msg) from error

@@ -1,7 +1,7 @@
 """Claims and appends: the one rule by which every event exists once and every aggregate has one writer.
 
-Every append is conditional on the aggregate's last sequence. After a lost acknowledgement the retry is refused too, so the last event is
-read back: the same event id under the same epoch is success; a foreign claim means `Fenced`.
+Every append is conditional on the aggregate's last sequence. After a lost acknowledgement the retry is refused too, so the last event
+is read back: the same event id under the same epoch is success; a foreign claim means `Fenced`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ log = structlog.get_logger(__name__)
 BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 2.0
 CLAIM_TRIES: Final = 8
-IsAlive = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,9 @@ class EventLog:
         stored = await self.bus.last(pattern)
         return self.decode(stored) if stored else None
 
-    async def claim(self, aggregate: AggregateId, attempt: int, request_id: str | None, after: Tail = NEW) -> Writer | None:
+    async def claim(
+        self, aggregate: AggregateId, attempt: int, request_id: str | None, after: Tail = NEW
+    ) -> Writer | None:
         """Become the writer of `aggregate` if `after` is its tail; None if it is not.
 
         Claiming what is new (the default) costs one append and no read. Raises the last `Retryable` if the bus stays away.
@@ -164,7 +165,9 @@ class EventLog:
 
     def _head(self, writer: Writer, ordinal: int, draft: Draft) -> Head:
         where = writer.aggregate
-        event_id = digest_id(where.run_id, where.rollout_id, where.actor, where.key, draft.cause or "", draft.data.TYPE, draft.tag)
+        event_id = digest_id(
+            where.run_id, where.rollout_id, where.actor, where.key, draft.cause or "", draft.data.TYPE, draft.tag
+        )
         return Head(event_id, writer.attempt, writer.epoch, ordinal, draft.cause, self._clock.now())
 
     async def _store(self, writer: Writer, subject: str, body: bytes, event_id: str) -> tuple[int, bytes | None]:

@@ -21,7 +21,9 @@ class _Waiting:
 
     __slots__ = ("deadline", "fail", "on_message", "subject")
 
-    def __init__(self, subject: str, deadline: float, on_message: OnReceived, fail: Callable[[Exception], None]) -> None:
+    def __init__(
+        self, subject: str, deadline: float, on_message: OnReceived, fail: Callable[[Exception], None]
+    ) -> None:
         self.subject = subject
         self.deadline = deadline
         self.on_message = on_message

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from gym_bus import boundary
 from gym_bus.bus import Conflict, Listening, OnDelivery, OnStored, OnTold, Slots, Stored
 from gym_bus.errors import BusRefused, BusUnavailable, StoreFull
-from gym_bus.subjects import event_subject_of_queued, matches, parse_event, queue_subject_of_event
+from gym_bus.subjects import FACT_TOKENS, event_subject_of_queued, matches, parse_event, queue_subject_of_event
 from gym_bus.topology import rights
 
 
@@ -32,7 +32,7 @@ class Faults:
 
     def __post_init__(self) -> None:
         """Seed the generator."""
-        self.random = random.Random(self.seed)
+        self.random = random.Random(self.seed)  # noqa: S311  faults, not secrets
 
     def strikes(self, share: float) -> bool:
         """Say whether a fault of this share happens now."""
@@ -55,7 +55,9 @@ def _queue_of(subject: str) -> str:
 class MemoryServer:
     """What is stored, and who listens."""
 
-    def __init__(self, *, ack_wait_s: float = 10.0, faults: Faults | None = None, max_messages: int | None = None) -> None:
+    def __init__(
+        self, *, ack_wait_s: float = 10.0, faults: Faults | None = None, max_messages: int | None = None
+    ) -> None:
         """Start empty."""
         self.ack_wait_s = ack_wait_s
         self.faults = faults or Faults()
@@ -118,7 +120,11 @@ class MemoryServer:
     def select(self, pattern: str, after: int) -> list[Stored]:
         """Return what is stored under a pattern above `after`."""
         parts = pattern.split(".")
-        pool = self.events if "*" in parts[3:5] or len(parts) < 6 else self._rollouts.get(f"{parts[3]}.{parts[4]}", [])
+        pool = (
+            self.events
+            if "*" in parts[3:5] or len(parts) < FACT_TOKENS - 2
+            else self._rollouts.get(f"{parts[3]}.{parts[4]}", [])
+        )
         return [e for e in pool if e.sequence > after and matches(pattern, e.subject)]
 
     def take(self, kind: str, place: str, now: float) -> _Queued | None:

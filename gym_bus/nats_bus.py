@@ -27,7 +27,6 @@ log = structlog.get_logger(__name__)
 REQUEST_TIMEOUT_S: Final = 10.0
 PAGE: Final = 256
 CAS_FAILED: Final = 10071
-CAS_BUSY: Final = 10164
 FULL: Final = frozenset({10077, 10047, 10023, 10122})
 _VIOLATION: Final = re.compile(r'permissions violation for publish to "([^"]+)"', re.IGNORECASE)
 
@@ -41,7 +40,9 @@ def _error_of(answer: dict[str, Any], subject: str) -> Exception | None:
         return Conflict(f"{subject}: {text}")
     if code in FULL:
         return StoreFull(f"the bus's store is full: {text}")
-    return BusUnavailable(f"{subject}: {text} ({code})")
+    return BusUnavailable(
+        f"{subject}: {text} ({code})"
+    )  # 10164, busy on a replicated stream, is one of these: try again
 
 
 def _shard_of_pattern(pattern: str) -> int:
@@ -192,7 +193,9 @@ class NatsBus:
         """Hear stored events as the server republishes them."""
 
         def on_message(message: Received) -> None:
-            on_stored(Stored("gym.evt." + message.subject[9:], message.data, int(message.header(b"Nats-Sequence") or 0)))
+            on_stored(
+                Stored("gym.evt." + message.subject[9:], message.data, int(message.header(b"Nats-Sequence") or 0))
+            )
 
         return self._subscribed(pattern, on_message)
 
@@ -243,7 +246,7 @@ async def connect(url: str, user: str, password: str | None, *, name: str = "") 
                 password=password,
                 inbox_prefix=inbox_prefix(user),
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=0.1,
+                reconnect_time_wait=0.1,  # type: ignore[arg-type]  # nats-py only sleeps for it
                 connect_timeout=2,
                 ping_interval=10,
                 max_outstanding_pings=2,

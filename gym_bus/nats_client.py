@@ -67,7 +67,7 @@ class LeanClient(Client):
     async def receive(self, pattern: str, on_received: OnReceived) -> Any:
         """Subscribe to `pattern`; `on_received` is called from the read loop, so it must be short and must not raise."""
         subscription = await self.subscribe(pattern, cb=_unused)
-        self._direct[subscription._id] = on_received  # noqa: SLF001
+        self._direct[subscription._id] = on_received  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         return subscription
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:

@@ -12,6 +12,7 @@ import json
 from typing import Final
 
 import structlog
+
 from gym_bus.bus import OnDelivery, Slots, Stored
 from gym_bus.nats_client import LeanClient, Received
 from gym_bus.subjects import event_subject_of_queued
@@ -41,7 +42,7 @@ class NatsDelivery:
             coroutine.send(None)  # sending only waits when the buffer is full: nearly always done at once
         except StopIteration:
             return
-        except Exception as error:  # a lost acknowledgement only causes a redelivery
+        except Exception as error:  # noqa: BLE001  a lost acknowledgement only causes a redelivery
             log.debug("ack_lost", error=str(error) or type(error).__name__)
             return
         coroutine.close()
@@ -115,7 +116,7 @@ class PullLoop:
         request = {"batch": batch, "expires": int(PULL_EXPIRES_S * 1e9)}
         try:
             await self._client.send(self._subject, json.dumps(request).encode(), reply)
-        except Exception as error:  # disconnected: `forget` is called after the reconnect, and a second later we ask anyway
+        except Exception as error:  # noqa: BLE001  disconnected: the loop asks again within a second
             log.debug("pull_failed", error=str(error) or type(error).__name__)
             return
         self._pulls[reply] = (batch, asyncio.get_running_loop().time() + PULL_EXPIRES_S + 1)

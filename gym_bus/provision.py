@@ -1,7 +1,7 @@
 """Creating what the bus must hold, and checking what it holds already.
 
-Limits may be migrated; a difference in retention, subjects, storage or sources is an error, because the server would either refuse it or
-silently mean something else by the same name.
+Limits may be migrated; a difference in retention, subjects, storage or sources is an error, because the server would either refuse it
+or silently mean something else by the same name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ log = structlog.get_logger(__name__)
 
 FIXED: Final = ("subjects", "retention", "storage", "sources", "republish", "deny_delete")
 NOT_FOUND: Final = 10059
-CONSUMER_NOT_FOUND: Final = 10014
 MAX_ACK_PENDING: Final = 20_000
 
 
@@ -39,12 +38,13 @@ def differences(wanted: dict[str, Any], found: dict[str, Any]) -> list[str]:
     """Return the fixed settings in which a stored configuration differs from the wanted one, in words."""
     lines = []
     for key in FIXED:
-        want, have = wanted.get(key), found.get(key)
+        want: Any = wanted.get(key)
+        have: Any = found.get(key)
         if key == "sources":
             want = sorted(s["name"] for s in want or [])
             have = sorted(s["name"] for s in have or [])
-        if key == "republish" and want and have:
-            want, have = want["dest"], have.get("dest")
+        if key == "republish":
+            want, have = (want or {}).get("dest"), (have or {}).get("dest")
         if (want or None) != (have or None):
             lines.append(f"{key}: wanted {want!r}, found {have!r}")
     return lines
@@ -96,7 +96,9 @@ async def places_of(bus: NatsBus, kind: str) -> list[str]:
     return list(answer.get("consumers") or [])
 
 
-async def provision(bus: NatsBus, *, shards: int, max_bytes: int, ack_wait_s: float, rebuild_queues: bool = False) -> None:
+async def provision(
+    bus: NatsBus, *, shards: int, max_bytes: int, ack_wait_s: float, rebuild_queues: bool = False
+) -> None:
     """Create and check every stream, queue and shared consumer; safe to repeat.
 
     A queue that is missing beside a log that is not empty is an error unless `rebuild_queues`: re-created, it hands out all

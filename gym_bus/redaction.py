@@ -28,11 +28,16 @@ def _may_hold_secret(body: bytes) -> bool:
     )
 
 
+def _escaped(text: str) -> set[str]:
+    """Return how `text` may stand in JSON."""
+    return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+
+
 class Redactor:
     """Masks what must not be written down. Values shorter than six characters are not searched for."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        """Know `secrets` in their plain and their JSON-escaped form."""
+        """Know `secrets` in the forms they take in JSON, and in JSON that is a string of JSON (a tool call's arguments)."""
         self._known: tuple[bytes, ...] = ()
         for secret in secrets:
             self.learn(secret)
@@ -40,11 +45,13 @@ class Redactor:
     def learn(self, secret: str) -> None:
         """Mask `secret` from now on."""
         if len(secret) >= MIN_SECRET_LENGTH:
-            forms = {*self._known, secret.encode(), json.dumps(secret)[1:-1].encode()}
-            self._known = tuple(sorted(forms, key=len, reverse=True))
+            once = _escaped(secret)
+            forms = once | {again for text in once for again in _escaped(text)}
+            known = {*self._known, *(form.encode() for form in forms)}
+            self._known = tuple(sorted(known, key=len, reverse=True))
 
     def clean(self, body: bytes) -> bytes:
-        """Return `body` with every known secret and every secret-like token masked."""
+        """Return the JSON text `body` with every known secret and every secret-like token masked."""
         for secret in self._known:
             if secret in body:
                 body = body.replace(secret, MASK)

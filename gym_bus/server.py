@@ -114,23 +114,16 @@ class EmbeddedServer:
         try:
             answer = httpx.get(f"{address.monitoring}/healthz", timeout=2, trust_env=False)
         except httpx.HTTPError as error:
-            return False, f"does not answer: {error or type(error).__name__}"
+            return False, f"does not answer: {str(error) or type(error).__name__}"
         body = answer.json()
-        return answer.status_code == httpx.codes.OK, str(body.get("error") or body.get("status"))
+        return answer.is_success, str(body.get("error") or body.get("status"))
 
     def _config(self, ports: tuple[int, int], max_store: int) -> str:
-        users: list[dict[str, object]] = [{"user": ADMIN, "password": self.passwords()[ADMIN]}]
-        users += [
-            {
-                "user": user,
-                "password": self.passwords()[user],
-                "permissions": {
-                    "publish": {"allow": rights(user)["publish"]},
-                    "subscribe": {"allow": rights(user)["subscribe"]},
-                },
-            }
-            for user in USERS
-        ]
+        passwords = self.passwords()
+        users: list[dict[str, object]] = [{"user": ADMIN, "password": passwords[ADMIN]}]
+        for user in USERS:
+            allowed = {verb: {"allow": subjects} for verb, subjects in rights(user).items()}
+            users.append({"user": user, "password": passwords[user], "permissions": allowed})
         config = {
             "server_name": f"gym-bus-{self._identity()}",
             "listen": f"127.0.0.1:{ports[0]}",
@@ -203,7 +196,7 @@ class EmbeddedServer:
         with os.fdopen(descriptor, "w") as file:
             file.write(self._config(ports, 2 * store_limit(self.directory / "store", store_max_bytes)))
         with (self.directory / "server.out").open("ab") as output:
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603  our own binary, found beside the interpreter
                 [find_binary(), "-c", str(config)],
                 pass_fds=(lock,),
                 start_new_session=True,
@@ -214,12 +207,15 @@ class EmbeddedServer:
             )
         write_owner(lock, f"nats-server pid {process.pid}")
         found = self._await_ports(process)
-        (self.directory / "last_ports.json").write_text(json.dumps([_port(found["nats"][0]), _port(found["monitoring"][0])]))
-        state = {"pid": process.pid, "url": found["nats"][0], "monitoring": found["monitoring"][0]}
+        (self.directory / "last_ports.json").write_text(
+            json.dumps([_port(found["nats"][0]), _port(found["monitoring"][0])])
+        )
+        url, monitoring = found["nats"][0], found["monitoring"][0]
+        state = {"pid": process.pid, "url": url, "monitoring": monitoring}
         temporary = self._state.with_suffix(".new")
         temporary.write_text(json.dumps(state))
         temporary.replace(self._state)
-        return BusAddress(state["url"], self.passwords(), state["monitoring"], process.pid)
+        return BusAddress(url, self.passwords(), monitoring, process.pid)
 
     def _await_ports(self, process: subprocess.Popen[bytes]) -> dict[str, list[str]]:
         path = self.directory / "ports" / f"nats-server_{process.pid}.ports"

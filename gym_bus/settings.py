@@ -13,7 +13,7 @@ from gym_bus.errors import BadConfig
 from schemas.base import Frozen
 
 PREFIX = "GYM_BUS_"
-NOT_SETTINGS = frozenset({"GYM_BUS_FAULT", "GYM_BUS_FAULT_COVERAGE"})
+NOT_SETTINGS = frozenset({"GYM_BUS_FAULT", "GYM_BUS_FAULT_COVERAGE", "GYM_BUS_FAULT_ONCE"})
 
 
 class Settings(Frozen):
@@ -47,7 +47,9 @@ class Settings(Frozen):
 
 def load_settings(environ: Mapping[str, str] = os.environ, **overrides: Any) -> Settings:
     """Read settings from `GYM_BUS_*` variables; an unknown one or a bad value is an error that names it."""
-    given = {k.removeprefix(PREFIX).lower(): v for k, v in environ.items() if k.startswith(PREFIX) and k not in NOT_SETTINGS}
+    given = {
+        k.removeprefix(PREFIX).lower(): v for k, v in environ.items() if k.startswith(PREFIX) and k not in NOT_SETTINGS
+    }
     unknown = sorted(set(given) - set(Settings.model_fields))
     if unknown:
         msg = f"unknown setting {PREFIX}{unknown[0].upper()}: known are {', '.join(PREFIX + f.upper() for f in Settings.model_fields)}"

@@ -1,10 +1,10 @@
 """The subject grammar: the only place where subjects are put together or taken apart.
 
-    gym.evt.<shard>.<run>.<rollout>.<actor>.<key>.<kind>                facts, claims, snapshots
-    gym.evt.<shard>.<run>.<rollout>.<actor>.<key>.cmd.<to>.<place>      requests
-    gym.cmd.<to>.<place>.<shard>.<run>.<rollout>.<actor>.<key>          the same requests in their queue
-    gym.live.…                                                          stored events, republished by the server
-    gym.hb.<kind>.<host>                                                heartbeats (never stored)
+gym.evt.<shard>.<run>.<rollout>.<actor>.<key>.<kind>                facts, claims, snapshots
+gym.evt.<shard>.<run>.<rollout>.<actor>.<key>.cmd.<to>.<place>      requests
+gym.cmd.<to>.<place>.<shard>.<run>.<rollout>.<actor>.<key>          the same requests in their queue
+gym.live.…                                                          stored events, republished by the server
+gym.hb.<kind>.<host>                                                heartbeats (never stored)
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from schemas.ids import RUN_LEVEL, TOKEN
 
 EVENTS: Final = "gym.evt."
 QUEUES: Final = "gym.cmd."
-LIVE: Final = "gym.live."
 ANY: Final = "any"
 CONTROL: Final = "ctl"
 CLAIM: Final = "claim"
 SNAPSHOT: Final = "snapshot"
 CMD: Final = "cmd"
+FACT_TOKENS: Final = 8
+REQUEST_TOKENS: Final = 10
 
 
 def token(text: str) -> str:
@@ -109,10 +110,12 @@ class Parsed:
 def parse_event(subject: str) -> Parsed:
     """Take an event's subject (stored or live) apart; raises `Permanent` for anything else."""
     parts = subject.split(".")
-    if len(parts) == 8 and parts[0] == "gym" and parts[1] in {"evt", "live"}:
-        return Parsed(AggregateId(int(parts[2]), parts[3], parts[4], parts[5], parts[6]), parts[7])
-    if len(parts) == 10 and parts[7] == CMD:
-        return Parsed(AggregateId(int(parts[2]), parts[3], parts[4], parts[5], parts[6]), CMD, parts[8], parts[9])
+    is_ours = len(parts) >= FACT_TOKENS and parts[0] == "gym" and parts[1] in {"evt", "live"}
+    if is_ours and parts[2].isascii() and parts[2].isdigit():
+        if len(parts) == FACT_TOKENS:
+            return Parsed(AggregateId(int(parts[2]), parts[3], parts[4], parts[5], parts[6]), parts[7])
+        if len(parts) == REQUEST_TOKENS and parts[7] == CMD:
+            return Parsed(AggregateId(int(parts[2]), parts[3], parts[4], parts[5], parts[6]), CMD, parts[8], parts[9])
     msg = f"{subject!r} is not the subject of an event"
     raise Permanent(msg)
 

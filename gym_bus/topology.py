@@ -14,7 +14,6 @@ from schemas.ids import WORKER_KINDS
 
 EVENT_STREAM: Final = "GYM_EVT_"
 QUEUE_STREAM: Final = "GYM_CMD_"
-BLOB_INLINE_MAX: Final = 64 * 1024
 MAX_PAYLOAD: Final = 1024 * 1024
 
 MAY_ASK: Final[Mapping[str, tuple[str, ...]]] = {

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
-
 _set = object.__setattr__
 ALL_SET: dict[type, set[str]] = {}
 
@@ -37,11 +36,9 @@ class Frozen(BaseModel):
 class Tagged(Frozen):
     """A member of a union told apart by `type`, which is therefore always written, also when defaults are left out."""
 
-    type: str
-
     @model_serializer(mode="wrap")
     def _with_tag(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {"type": self.type, **handler(self)}
+        return {"type": self.__dict__["type"], **handler(self)}
 
 
 class Event(Frozen):

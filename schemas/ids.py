@@ -11,11 +11,9 @@ import hashlib
 import re
 from typing import Final, Literal, NewType
 
-RunId = NewType("RunId", str)
 RolloutId = NewType("RolloutId", str)
 EventId = NewType("EventId", str)
 
-ActorKind = Literal["cli", "collector", "harness", "sandbox", "verifier", "model", "trainer"]
 WorkerKind = Literal["collector", "harness", "sandbox", "verifier"]
 WORKER_KINDS: Final[tuple[WorkerKind, ...]] = ("collector", "harness", "sandbox", "verifier")
 

@@ -22,7 +22,9 @@ Upcaster = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 UPCASTERS: Final[dict[str, Upcaster]] = {}
 
 
-def upcast(type_: str, data: dict[str, Any], upcasters: Mapping[str, Upcaster] = UPCASTERS) -> tuple[str, dict[str, Any]]:
+def upcast(
+    type_: str, data: dict[str, Any], upcasters: Mapping[str, Upcaster] = UPCASTERS
+) -> tuple[str, dict[str, Any]]:
     """Lift `data` of `type_` as far as the upcasters go; each step is one version."""
     while step := upcasters.get(type_):
         type_, data = step(data)

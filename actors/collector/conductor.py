@@ -93,8 +93,8 @@ class Conductor:
                 if isinstance(event.data, RolloutFinished):
                     self._note(index, course, event.data, event.event_id, now)
         for index in range(len(self.rollouts)):
-            course = self._courses.get(index)
-            if not self._is_done(index) and (course is None or course.is_open):
+            known = self._courses.get(index)
+            if not self._is_done(index) and (known is None or known.is_open):
                 self._fresh.append(index)
         # What was open under the earlier owner goes first: its sessions are running.
         self._fresh = deque(sorted(self._fresh, key=lambda i: i not in self._courses))
@@ -169,7 +169,9 @@ class Conductor:
     def _snapshot(self) -> Draft:
         done = sum(self._counts.values())
         self._snapshot_at = max(done + SNAPSHOT_MIN, int(done * 1.25))
-        first_open = min((c.since for c in self._courses.values() if c.since), default=self.drive.writer.last_sequence + 1)
+        first_open = min(
+            (c.since for c in self._courses.values() if c.since), default=self.drive.writer.last_sequence + 1
+        )
         progress = Progress(
             done=base64.b64encode(bytes(self._done)).decode(),
             counts=dict(self._counts),
@@ -228,7 +230,9 @@ class Conductor:
         self.start(rollout)
 
     def _aggregate(self, planned: Planned) -> AggregateId:
-        return aggregate(self.drive.aggregate.run_id, planned.rollout_id, "collector", "_", self.drive.state.request.config.shards)
+        return aggregate(
+            self.drive.aggregate.run_id, planned.rollout_id, "collector", "_", self.drive.state.request.config.shards
+        )
 
     def _over(self, index: int, rollout: Drive[RolloutState]) -> None:
         """Take in that a rollout's drive has ended, whatever the reason."""

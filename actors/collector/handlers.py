@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from actors.collector import plan
 from actors.collector.conductor import Admission, Conductor, StartDrive, rollouts_of
@@ -43,7 +43,14 @@ class RunHandlers:
         except GymBusError as error:
             failure = Failure(kind="internal", message=str(error), stage="seed", terminal=True)
             finished = RunFinished(
-                request_id=state.request_id, state="failed", planned=0, scored=0, failed=0, masked=0, missing=0, failure=failure
+                request_id=state.request_id,
+                state="failed",
+                planned=0,
+                scored=0,
+                failed=0,
+                masked=0,
+                missing=0,
+                failure=failure,
             )
             return Draft(finished, state.request_id)
         started = RunStarted(
@@ -62,15 +69,14 @@ class RunHandlers:
         if drive.held is None and state.started:
             content = await asyncio.to_thread(self._blobs.get, state.started.plan)
             rollouts = await asyncio.to_thread(rollouts_of, content, state.request.config)
-            conductor = Conductor(drive.shell, drive, self._start, self._admission, rollouts)
-            await conductor.recover()
-            drive.held = conductor
-        conductor = drive.held
-        return await conductor.conduct()
+            new = Conductor(drive.shell, drive, self._start, self._admission, rollouts)
+            await new.recover()
+            drive.held = new
+        return await cast("Conductor", drive.held).conduct()
 
     async def await_store(self, drive: Drive[RunState], effect: AwaitStore) -> Outcome:  # noqa: ARG002  all is in the state
         """Look at the store until it has room."""
-        while await self._admission():
+        while await self._admission():  # noqa: ASYNC110  the store tells nobody that it has room again
             await asyncio.sleep(STORE_POLL_S)
         paused_id = drive.state.paused_id or drive.state.request_id
         return Draft(RunResumed(request_id=paused_id, reason="the store has room again"), paused_id)

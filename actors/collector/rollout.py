@@ -72,9 +72,9 @@ class RolloutMachine:
                 return _with(state, verdict_id=event.event_id)
             case VerdictIssued() if data.request_id == state.verdict_id:
                 return _with(state, verdict=data, failed_by=event.event_id)
-            case (SessionFailed() | RequestParked()) if data.request_id == state.session_id and not state.evidence:
+            case SessionFailed() | RequestParked() if data.request_id == state.session_id and not state.evidence:
                 return _with(state, failure=data.failure, failed_by=event.event_id)
-            case (VerdictFailed() | RequestParked()) if data.request_id == state.verdict_id and not state.verdict:
+            case VerdictFailed() | RequestParked() if data.request_id == state.verdict_id and not state.verdict:
                 return _with(state, failure=data.failure, failed_by=event.event_id)
             case RolloutFinished():
                 return _with(state, finished=data, finished_id=event.event_id)

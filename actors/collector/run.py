@@ -135,9 +135,13 @@ class RunMachine:
 
     def _resume(self, state: RunState, request_id: str, config_digest: str) -> Draft:
         if config_digest != state.request.config_digest:
-            message = f"the run's configuration is {state.request.config_digest}, not {config_digest}: start a new run for it"
+            message = (
+                f"the run's configuration is {state.request.config_digest}, not {config_digest}: start a new run for it"
+            )
             failure = Failure(kind="parked", message=message, terminal=True)
-            parked = RequestParked(request_id=request_id, request_type="run_resume_requested.v1", tries=1, failure=failure)
+            parked = RequestParked(
+                request_id=request_id, request_type="run_resume_requested.v1", tries=1, failure=failure
+            )
             return Draft(parked, request_id)
         return Draft(RunResumed(request_id=request_id, reason="asked for"), request_id)
 
@@ -163,7 +167,14 @@ class RunMachine:
             return ()
         if not state.started:
             over = RunFinished(
-                request_id=state.request_id, state="failed", planned=0, scored=0, failed=0, masked=0, missing=0, failure=failure
+                request_id=state.request_id,
+                state="failed",
+                planned=0,
+                scored=0,
+                failed=0,
+                masked=0,
+                missing=0,
+                failure=failure,
             )
             return (Draft(over, state.request_id),)
         return (Draft(RunPaused(kind="failure", reason=failure.message), state.started_id, str(state.pauses)),)

@@ -1,6 +1,6 @@
 """What the harness does outside: calling models. The gateway library for native agents, in the harness's own process.
 
-A try is stated before it is made and its outcome after; between them nothing else happens. A try whose worker died is stated as lost and
+A try is stated before it is made, its outcome after; between them nothing else happens. A try whose worker died is stated as lost and
 made again; a recorded answer is never asked for again.
 """
 
@@ -53,14 +53,18 @@ class ModelHandlers:
         """State an open call as lost once its handler (if it lives in this process) has had its say."""
         await drive.effect_over(f"model-{effect.turn}")
         if open_call := drive.state.open_call:
-            await drive.append_sibling(_conversation(drive), Draft(ModelCallLost(request_id=open_call, turn=effect.turn), open_call))
+            await drive.append_sibling(
+                _conversation(drive), Draft(ModelCallLost(request_id=open_call, turn=effect.turn), open_call)
+            )
         return None
 
     async def call(self, drive: Drive[SessionState], effect: CallModel) -> Outcome:
         """Get an answer: try, wait, try again, as often as configured."""
         conversation = _conversation(drive)
         if open_call := drive.state.open_call:
-            await drive.append_sibling(conversation, Draft(ModelCallLost(request_id=open_call, turn=effect.turn), open_call))
+            await drive.append_sibling(
+                conversation, Draft(ModelCallLost(request_id=open_call, turn=effect.turn), open_call)
+            )
         while drive.state.turn < effect.turn and not drive.state.failure:
             retry_in_s = await self._try(drive, effect, conversation)
             if retry_in_s is None:
@@ -76,7 +80,11 @@ class ModelHandlers:
         state = drive.state
         config = state.request.model
         new_messages = state.messages[state.sent :]
-        digest = digest_of(state.context_digest, new_messages) if new_messages or not state.context_digest else state.context_digest
+        digest = (
+            digest_of(state.context_digest, new_messages)
+            if new_messages or not state.context_digest
+            else state.context_digest
+        )
         tries = state.call_tries + 1
         asked = ModelCallRequested(
             turn=effect.turn, tries=tries, parent_id=state.last_call, new_messages=new_messages, context_digest=digest
@@ -91,7 +99,9 @@ class ModelHandlers:
             answer = await drive.interruptible(effect.id, self._model_for(config).complete(call))
             boundary.reach("model", "effect_done")
         except Interrupted:
-            failure = Failure(kind="cancelled", message="nobody waits for the answer any more", stage="model", terminal=True)
+            failure = Failure(
+                kind="cancelled", message="nobody waits for the answer any more", stage="model", terminal=True
+            )
         except ModelError as error:
             failure = error.failure
             if not failure.terminal and tries < config.max_tries:

@@ -100,7 +100,7 @@ class SessionState(Frozen):
 
 def describe_result(result: ToolCallCompleted) -> str:
     """Return what the model is told about a command."""
-    text = result.output if result.output else "(no output)"
+    text = result.output or "(no output)"
     if result.truncated:
         text += f"\n[output truncated: {len(result.output)} of {result.output_bytes} bytes shown]"
     match result.ended_by:
@@ -198,7 +198,7 @@ class SessionMachine:
 
     # -- decide ----------------------------------------------------------------------------------------------------------------
 
-    def decide(self, state: SessionState, now: datetime) -> Sequence[Draft]:
+    def decide(self, state: SessionState, now: datetime) -> Sequence[Draft]:  # noqa: PLR0911  one return a case
         """Say what to append now."""
         if state.is_closed:
             return ()
@@ -237,7 +237,9 @@ class SessionMachine:
 
     def _complete(self, state: SessionState, stop_reason: str) -> Draft:
         last = state.messages[-1]
-        evidence = Evidence(answer=last.content if not last.tool_calls else None, stop_reason=stop_reason, turns=state.turn)
+        evidence = Evidence(
+            answer=last.content if not last.tool_calls else None, stop_reason=stop_reason, turns=state.turn
+        )
         return Draft(ActivationCompleted(activation=1, evidence=evidence), state.last_call)
 
     def _ask_tools(self, state: SessionState) -> Sequence[Draft]:

@@ -51,7 +51,9 @@ class BoxHandlers:
         session = drive.aggregate.sibling("harness", effect.requester_key)
         claim = await drive.shell.log.bus.last(event_subject(session, CLAIM))
         if claim and claim.sequence > effect.requester_epoch:
-            failure = Failure(kind="stale", message="the session has another owner since; nothing was started", stage="tool")
+            failure = Failure(
+                kind="stale", message="the session has another owner since; nothing was started", stage="tool"
+            )
             return Draft(ToolCallFailed(request_id=request_id, failure=failure), request_id)
         box: Box = drive.held
         request = effect.request

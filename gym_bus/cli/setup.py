@@ -50,7 +50,7 @@ def settings_for(data_dir: Path | None) -> Settings:
 
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # looked up anew: it may be replaced
     )
     return load_settings(data_dir=data_dir)
 

@@ -101,7 +101,7 @@ class Drive(Generic[S]):
         self.held: Any = None
         self.kept_slots: list[Slots] = []
         self.opener_id = request.event_id if request and isinstance(request.data, machine.opened_by) else None
-        self.is_cancelling = False
+        self.is_redriven = False
         self.state: S
         self.writer: Writer
         self.on_answered: Callable[[str], None] = lambda _: None
@@ -158,11 +158,11 @@ class Drive(Generic[S]):
             snapshot = await self.shell.log.last(event_subject(self.aggregate, SNAPSHOT))
             events = await self._read_rollout(snapshot)
             own = [e for e in events if (e.actor, e.key) == (self.aggregate.actor, self.aggregate.key)]
-            if request_id and any(isinstance(e.data, Answer) and e.data.request_id == request_id for e in own):
+            if request_id and self._has_answer(request_id, own):
                 self._answered(request_id)
                 return False
             await self._check_owner(own)
-            if self._count_vain_claims(own) >= self.shell.max_takeovers and self._request:
+            if self._count_vain_claims(own) >= self.shell.max_takeovers and self._request and not self.is_redriven:
                 await self._park(own)
                 return False
             after = Tail(own[-1].sequence, own[-1].ordinal) if own else NEW
@@ -171,6 +171,11 @@ class Drive(Generic[S]):
                 return self._fold(snapshot, events)
         msg = f"{self.aggregate.prefix} is contended: {CLAIM_TRIES} claims were overtaken"
         raise BusUnavailable(msg)
+
+    def _has_answer(self, request_id: str, own: Sequence[Envelope]) -> bool:
+        """Say whether the request has been answered; one that was set aside has not, once it is driven again."""
+        answers = [e.data for e in own if isinstance(e.data, Answer) and e.data.request_id == request_id]
+        return any(not (self.is_redriven and isinstance(a, RequestParked)) for a in answers)
 
     def _first_state(self, request: Envelope | None) -> S:
         if self._begin:
@@ -183,7 +188,9 @@ class Drive(Generic[S]):
     async def _read_rollout(self, snapshot: Envelope | None) -> list[Envelope]:
         after = int(snapshot.data.state["read_after"]) if snapshot and isinstance(snapshot.data, Snapshot) else 0
         where = self.aggregate
-        events = [e async for e in self.shell.log.read(rollout_pattern(where.shard, where.run_id, where.rollout_id), after)]
+        events = [
+            e async for e in self.shell.log.read(rollout_pattern(where.shard, where.run_id, where.rollout_id), after)
+        ]
         self._read_to = after
         return events
 
@@ -227,7 +234,9 @@ class Drive(Generic[S]):
             folded_to = snapshot.sequence
             self.writer.snapshot_ordinal = snapshot.ordinal
         else:
-            opener = next((e for e in events if isinstance(e.data, self.machine.opened_by) and e.attempt == self.attempt), None)
+            opener = next(
+                (e for e in events if isinstance(e.data, self.machine.opened_by) and e.attempt == self.attempt), None
+            )
             self.state = self._first_state(opener or (self._request if self._is_opener else None))
         for event in events:
             is_own = (event.actor, event.key) == (self.aggregate.actor, self.aggregate.key)
@@ -289,7 +298,7 @@ class Drive(Generic[S]):
             return
         if isinstance(event.data, Answer):
             self._asked.pop(event.data.request_id, None)
-            if event.actor == self.aggregate.actor:
+            if event.actor == self.aggregate.actor and not isinstance(event.data, RequestParked):
                 self._answers.add(event.data.request_id)
         self.state = self.machine.evolve(self.state, event)
 
@@ -371,7 +380,7 @@ class Drive(Generic[S]):
             boundary.reach(self.shell.kind, "effect_started")
             outcome = await self.shell.handlers[type(effect)](self, effect)
             boundary.reach(self.shell.kind, "effect_done")
-        except Exception as error:  # the one place: whatever a handler raises is answered, never swallowed
+        except Exception as error:  # noqa: BLE001  the one place: whatever a handler raises is answered, never swallowed
             self._inbox.put_nowait(_Done(effect.id, error=error))
         else:
             self._inbox.put_nowait(_Done(effect.id, outcome))

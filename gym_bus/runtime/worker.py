@@ -27,6 +27,7 @@ from gym_bus.subjects import AggregateId, parse_event
 from schemas.base import Event
 from schemas.envelope import Envelope
 from schemas.events import RequestParked
+from schemas.events.cli import RequestRedriven
 from schemas.ids import RUN_LEVEL
 from schemas.values import Failure
 
@@ -55,6 +56,17 @@ class Role:
     target: Callable[[AggregateId, Envelope], AggregateId]
     make: MakeDrive
     slot_until_done: bool = False
+
+
+class Redriven:
+    """The delivery of an order to try again, in the shape of the original request."""
+
+    def __init__(self, stored: Stored, order: Delivery) -> None:
+        """Hand out `stored`; what is said of it is said of the order."""
+        self.stored = stored
+        self.ack = order.ack
+        self.in_progress = order.in_progress
+        self.later = order.later
 
 
 @dataclass(slots=True)
@@ -90,7 +102,9 @@ class Worker:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
             self._group = group
             for kind, event in self.role.hears:
-                await stack.enter_async_context(bus.listen(f"gym.live.*.*.*.{kind}.*.{event.subject_kind()}", self._on_fact))
+                await stack.enter_async_context(
+                    bus.listen(f"gym.live.*.*.*.{kind}.*.{event.subject_kind()}", self._on_fact)
+                )
             for kind, event in self.role.hears_run:
                 pattern = f"gym.live.*.*.{RUN_LEVEL}.{kind}.*.{event.subject_kind()}"
                 await stack.enter_async_context(bus.listen(pattern, self._on_run_fact))
@@ -103,7 +117,7 @@ class Worker:
         for task in self._fetching:
             task.cancel()
         deadline = self.shell.clock.monotonic() + timeout_s
-        while self.drives and self.shell.clock.monotonic() < deadline:
+        while self.drives and self.shell.clock.monotonic() < deadline:  # noqa: ASYNC110  once in a life
             await asyncio.sleep(0.05)
 
     def taker(self, slots: Slots) -> Callable[[Delivery], None]:
@@ -123,6 +137,9 @@ class Worker:
             slots.give()
             self._spawn(self._park(stored, delivery, error))
             return
+        if isinstance(request.data, RequestRedriven):
+            self._spawn(self._redrive(request.data, delivery, slots))
+            return
         boundary.reach(self.role.kind, "received")
         held = self._holding.get(request.event_id)
         if held:
@@ -137,6 +154,23 @@ class Worker:
             return
         self._accept(request, delivery, slots)
 
+    async def _redrive(self, wanted: RequestRedriven, delivery: Delivery, slots: Slots) -> None:
+        """Take a request out of the log again that had been set aside."""
+        async for stored in self.shell.log.bus.read(wanted.original_subject, after=wanted.original_sequence - 1):
+            if stored.sequence == wanted.original_sequence:
+                again = Redriven(stored, delivery)
+                try:
+                    request = self.shell.log.decode(stored)
+                except Undecodable as error:
+                    log.error("redrive_refused", sequence=stored.sequence, reason=str(error))  # noqa: TRY400  the data's fault
+                else:
+                    self._answered.pop(request.event_id, None)
+                    self._accept(request, again, slots)
+                    return
+            break
+        slots.give()
+        delivery.ack()
+
     def _accept(self, request: Envelope, delivery: Delivery, slots: Slots) -> None:
         target = self.role.target(parse_event(delivery.stored.subject).aggregate, request)
         holding = _Holding(delivery, slots, self.shell.clock.monotonic())
@@ -149,6 +183,7 @@ class Worker:
             return
         drive = self.role.make(self.shell, target, request)
         holding.drive = drive
+        drive.is_redriven = isinstance(delivery, Redriven)
         drive.deliveries[request.event_id] = delivery
         self.start(drive)
 
@@ -193,7 +228,9 @@ class Worker:
         except GymBusError as error:
             log.exception("drive_broke", aggregate=drive.aggregate.prefix)
             await self._give_up(drive, error)
-        except Exception as error:  # a machine that raises is a defect: its requests are set aside, its neighbours go on
+        except (
+            Exception
+        ) as error:  # a machine that raises is a defect: its requests are set aside, its neighbours go on
             log.exception("drive_broke", aggregate=drive.aggregate.prefix)
             await self._give_up(drive, error)
         finally:
@@ -232,7 +269,11 @@ class Worker:
         raw_type, request_id, attempt = "unknown", f"sequence-{stored.sequence}", 1
         try:
             raw = self.shell.log.codec.raw(stored.body)
-            raw_type, request_id, attempt = raw["type"], str(raw.get("event_id", request_id)), int(raw.get("attempt", 1))
+            raw_type, request_id, attempt = (
+                raw["type"],
+                str(raw.get("event_id", request_id)),
+                int(raw.get("attempt", 1)),
+            )
         except (Undecodable, ValueError):
             pass
         failure = Failure(kind="parked", message=f"{type(error).__name__}: {error}"[:2000], terminal=True)
@@ -306,8 +347,3 @@ class Worker:
         """Make every drive read the log: the bus was away."""
         for drive in list(self.drives.values()):
             drive.offer(REREAD)
-
-    @property
-    def in_hand(self) -> int:
-        """Return how many drives are at work."""
-        return len(self.drives)

@@ -1,5 +1,12 @@
 """Every event there is: the closed union, and the registry from type string to class."""
 
+from schemas.events.aggregate import Claimed, RequestParked, Snapshot
+from schemas.events.cli import (
+    CollectorRequestRedriven,
+    HarnessRequestRedriven,
+    SandboxRequestRedriven,
+    VerifierRequestRedriven,
+)
 from schemas.events.collector import (
     RolloutFinished,
     RunCancelled,
@@ -12,13 +19,6 @@ from schemas.events.collector import (
     RunStarted,
     SessionRequested,
     VerdictRequested,
-)
-from schemas.events.aggregate import Claimed, RequestParked, Snapshot
-from schemas.events.cli import (
-    CollectorRequestRedriven,
-    HarnessRequestRedriven,
-    SandboxRequestRedriven,
-    VerifierRequestRedriven,
 )
 from schemas.events.harness import (
     ActivationCompleted,

@@ -9,10 +9,10 @@ from schemas.base import Event
 
 
 class RequestRedriven(Event):
-    """A request that was set aside is to be tried again: the event stored as `original_sequence` under `original_subject`.
+    """A parked request is to be tried again: the event stored as `original_sequence` under `original_subject`.
 
-    One class for each kind of actor that may be asked, because a request's type says to whom it goes. `request_id` is the
-    original's id: what answers it answers the original.
+    One class for each kind of actor that may be asked, because a request's type says to whom it goes. `request_id` is
+    the original's id: what answers it answers the original.
     """
 
     original_subject: str

@@ -10,7 +10,9 @@ from schemas.config import ModelConfig, RunConfig, SandboxConfig, SimpleAgent
 from schemas.tasks import Evidence, TaskInput
 from schemas.values import BlobRef, Failure, Sampling
 
-RolloutState = Literal["scored", "model_final", "judge_recoverable", "retryable", "exhausted", "terminal", "masked", "missing"]
+RolloutState = Literal[
+    "scored", "model_final", "judge_recoverable", "retryable", "exhausted", "terminal", "masked", "missing"
+]
 
 COUNTED_AS: dict[str, str] = {
     "scored": "scored",

@@ -1,0 +1,1 @@
+"""What happens when things die, freeze or refuse."""

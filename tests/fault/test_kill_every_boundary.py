@@ -50,7 +50,9 @@ def test_kill_while_a_loss_is_stated(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_swarm(seed: int, tmp_path: Path) -> None:
     """Lost acknowledgements, lost live messages and double deliveries on two hosts change nothing."""
-    faults = Faults(seed=seed, ack_lost=0.02 * (seed % 3), live_lost=0.1 * (seed % 2), delivered_twice=0.1 * (seed % 4 > 1))
+    faults = Faults(
+        seed=seed, ack_lost=0.02 * (seed % 3), live_lost=0.1 * (seed % 2), delivered_twice=0.1 * (seed % 4 > 1)
+    )
     at = NAMES[seed * 5 % len(NAMES)]
     outcome = run_disturbed(tmp_path / "ledger", [(at, 3)], hosts=2, faults=faults)
     assert outcome.table == undisturbed().table

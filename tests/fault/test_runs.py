@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from gym_bus.memory_bus import MemoryBus
 from providers.models.base import ModelAnswer, ModelCall, ModelError
-from providers.sandboxes.base import ExecResult
+from providers.sandboxes.base import BoxLost, ExecResult
 from schemas.config import Inline, Retries, ScriptedModel, SimpleAgent
 from schemas.events import (
     Claimed,
@@ -33,8 +34,6 @@ from schemas.values import Failure, Message, ToolCall, Usage
 from tests.support.checks import check_ledger, check_log, final_table
 from tests.support.virtual_time import run_virtual
 from tests.support.world import World, config, read_ledger
-
-Scenario = Callable[[], Coroutine[Any, Any, None]]
 
 
 class FakeModel:
@@ -128,7 +127,7 @@ def test_attempts_are_capped() -> None:
         assert [e.attempt for e in ends] == [1, 2, 3]
         assert [e.data.state for e in ends] == ["retryable", "retryable", "exhausted"]
         assert all(e.data.reward is None for e in ends)
-        gaps = [(b.recorded_at - a.recorded_at).total_seconds() for a, b in zip(ends, ends[1:], strict=False)]
+        gaps = [(b.recorded_at - a.recorded_at).total_seconds() for a, b in pairwise(ends)]
         assert gaps[0] > 5
         assert gaps[1] > 10
 
@@ -383,7 +382,11 @@ def test_long_sessions_resume_from_their_snapshot() -> None:
         world.settings = world.settings.model_copy(update={"snapshot_every": 8})
 
         def answer(call: ModelCall) -> ModelAnswer:
-            return says("<answer>1</answer>") if call.turn == 40 else calls_tools(f'{{"command": "echo $(({call.turn}))"}}')
+            return (
+                says("<answer>1</answer>")
+                if call.turn == 40
+                else calls_tools(f'{{"command": "echo $(({call.turn}))"}}')
+            )
 
         model = with_model(world, FakeModel(answer))
         model.delay_s = 0.1
@@ -475,7 +478,9 @@ def test_poison_request_is_set_aside() -> None:
         world = World(tasks=3)
         world.start_host()
         prefix = "gym.evt.0.r1.9-9.collector._"
-        await MemoryBus(world.server, "collector").append(f"{prefix}.cmd.harness.any", b'{"torn', fence=prefix, expected=0)
+        await MemoryBus(world.server, "collector").append(
+            f"{prefix}.cmd.harness.any", b'{"torn', fence=prefix, expected=0
+        )
         await world.request_run("r1", config())
         finished = await world.finished("r1")
         await world.quiet(60)
@@ -501,8 +506,6 @@ def test_broken_tool_box_is_a_failure_not_an_observation() -> None:
             async def exec(self, command: str, *, key: str, timeout_s: float) -> ExecResult:
                 nonlocal died
                 died += 1
-                from providers.sandboxes.base import BoxLost
-
                 msg = "out of memory, the machine was restarted"
                 raise BoxLost(msg)
 

@@ -42,7 +42,9 @@ def check_log(events: Sequence[Envelope]) -> None:
         _check_aggregate(where, own)
     assert not [e for e in events if e.causation_id and e.causation_id not in ids], "a cause is missing"
     _check_pairs(events)
-    answered = Counter((e.run_id, e.rollout_id, e.key, e.data.turn) for e in events if isinstance(e.data, ModelCallCompleted))
+    answered = Counter(
+        (e.run_id, e.rollout_id, e.key, e.data.turn) for e in events if isinstance(e.data, ModelCallCompleted)
+    )
     assert all(n == 1 for n in answered.values()), "a recorded answer was asked for again"
     endings = Counter((e.run_id, e.rollout_id, e.attempt) for e in events if isinstance(e.data, RolloutFinished))
     assert all(n == 1 for n in endings.values()), endings
@@ -88,7 +90,9 @@ def check_ledger(events: Sequence[Envelope], ledger: Sequence[dict[str, Any]]) -
         if isinstance(event.data, ToolCallRequested):
             starts = tools[event.event_id]
             assert starts <= 1, f"tool call {event.event_id} started {starts} times"
-            assert starts == 1 or event.event_id in lost | failed, f"tool call {event.event_id} answered without a start"
+            assert starts == 1 or event.event_id in lost | failed, (
+                f"tool call {event.event_id} answered without a start"
+            )
         if isinstance(event.data, ModelCallRequested):
             assert models[event.event_id] <= 1, f"try {event.event_id} was made {models[event.event_id]} times"
     known = {e.event_id for e in events}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import json
 from collections import Counter
@@ -12,11 +13,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from actors.reaper import reap_places
 from actors.wiring import Surroundings, make_worker
 from adapters.benchmarks.base import Grade
 from gym_bus import boundary
 from gym_bus.blobs import MemoryBlobs
 from gym_bus.codec import Codec
+from gym_bus.errors import GymBusError
 from gym_bus.event_log import Draft, EventLog
 from gym_bus.memory_bus import Faults, MemoryBus, MemoryServer
 from gym_bus.runtime.presence import Presence, incarnation
@@ -72,7 +75,9 @@ def sum_tasks(count: int) -> list[Task]:
     return [
         Task(
             index=i,
-            input=TaskInput(task_id=f"sum/{i}", messages=(Message(role="user", content=f"What is {i} + {i * 7 + 1}?"),)),
+            input=TaskInput(
+                task_id=f"sum/{i}", messages=(Message(role="user", content=f"What is {i} + {i * 7 + 1}?"),)
+            ),
             verifier="sum",
             verifier_data={"answer": i + i * 7 + 1},
         )
@@ -119,7 +124,9 @@ class SimHost:
         worker_name = incarnation(self.host_id, f"b{self.boot}")
         presence = Presence(world.clock, worker_name, world.settings.lease_s)
         world.server.on_kill.append(presence.reset)
-        self.buses = {user: MemoryBus(world.server, user, latency_s=world.latency_s) for user in (*WORKER_KINDS, "model")}
+        self.buses = {
+            user: MemoryBus(world.server, user, latency_s=world.latency_s) for user in (*WORKER_KINDS, "model")
+        }
         around = Surroundings(
             bus_for=self.buses.__getitem__,
             codec=world.codec,
@@ -153,19 +160,14 @@ class SimHost:
                 raise
 
     async def _reap(self, worker: Worker, presence: Presence) -> None:
-        from actors.reaper import reap_places
-
         await reap_places(worker, presence, self.host_id, self.world.places, self.world.settings.lease_s)
 
     async def _beat(self, worker_name: str, presence: Presence) -> None:
         bus = self.buses[self.kinds[0]]
         async with bus.hear("gym.hb.>", lambda _, body: presence.heard(body.decode())):
             while True:
-                with_suppressed = bus.tell(f"gym.hb.{self.kinds[0]}.{self.host_id}", worker_name.encode())
-                try:
-                    await with_suppressed
-                except Exception:  # noqa: BLE001, S110  the bus is away
-                    pass
+                with contextlib.suppress(GymBusError):
+                    await bus.tell(f"gym.hb.{self.kinds[0]}.{self.host_id}", worker_name.encode())
                 await asyncio.sleep(self.world.settings.heartbeat_s)
 
 

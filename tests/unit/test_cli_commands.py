@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+import structlog
 
 from gym_bus.cli import checks
 from gym_bus.cli.entry import COMMANDS, run
@@ -32,11 +33,13 @@ SUBCOMMANDS = {
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command works in a directory of its own and finds nothing in the environment."""
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every command works in a directory of its own, finds an empty environment, and leaves logging as it was."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GYM_BUS_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    yield
+    structlog.reset_defaults()
 
 
 def test_help_is_quick() -> None:

@@ -1,0 +1,209 @@
+"""One event of every type, every field set to something that is not its default; and the bytes each is stored as (`tests/golden`)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from gym_bus.codec import Head
+from gym_bus.subjects import AggregateId, aggregate, event_subject, request_subject
+from schemas import config, events
+from schemas.base import Event
+from schemas.envelope import Envelope
+from schemas.ids import RUN_LEVEL
+from schemas.tasks import Evidence, TaskInput
+from schemas.values import BlobRef, Failure, Message, Sampling, ToolCall, Usage
+
+GOLDEN: Final = Path(__file__).resolve().parents[1] / "golden"
+AT: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+LATER: Final = datetime(2026, 1, 2, 3, 5, 6, 789_000, tzinfo=UTC)
+ODD_TEXT: Final = 'a "quoted" \\ line\nand a smile: 🙂, \x00 and \u2028'
+
+_FAILURE: Final = Failure(kind="provider_rate_limited", message=ODD_TEXT, stage="model", terminal=True)
+_EVIDENCE: Final = Evidence(answer="<answer>4</answer>", stop_reason="stop", turns=3)
+_TASK: Final = TaskInput(task_id="sum/3", messages=(Message(role="user", content=ODD_TEXT),))
+_SAMPLING: Final = Sampling(temperature=0.7, top_p=0.9, max_output_tokens=512, seed=7)
+_AGENT: Final = config.SimpleAgent(
+    max_steps=5,
+    system_prompt="Be brief.",
+    parallel_tool_calls=False,
+    enable_tools=False,
+    timeout_s=60,
+    tool_timeout_s=5,
+)
+_LIMITS: Final = config.SandboxLimits(memory_mib=64, processes=8, file_mib=2, cpu_s=5, output_bytes=1024)
+_BOX: Final = config.Bubblewrap(limits=_LIMITS, ledger_path="/ledger")
+_SCRIPTED: Final = config.ScriptedModel(
+    seed=3,
+    error_rate=0.5,
+    malformed_rate=0.25,
+    failure_rate=0.125,
+    latency_s=1.5,
+    latency_spread=0.5,
+    max_tries=4,
+    timeout_s=30,
+    ledger_path="/ledger",
+)
+_OPENAI: Final = config.OpenAIModel(
+    policy_base_url="http://localhost:8000/v1",
+    policy_model_name="a-model",
+    policy_api_key="the-name-of-a-key",
+    timeout_s=20,
+    max_tries=3,
+    extra_body={"top_k": 40, "nested": {"list": [1, 2.5, None, True, "x"]}},
+)
+_RUN: Final = config.RunConfig(
+    taskset=config.ReasoningGymTaskset(
+        datasets=(config.ReasoningGymDataset(name="chain_sum", size=9, seed=2, config={"min_terms": 2}),)
+    ),
+    agent=_AGENT,
+    model=_OPENAI,
+    sandbox=config.UnsafeLocal(limits=_LIMITS, ledger_path="/ledger"),
+    responses_create_params=_SAMPLING,
+    retries=config.Retries(max_attempts=5, backoff_s=0.5, backoff_max_s=9),
+    num_repeats=4,
+    num_repeats_add_seed=True,
+    num_samples_in_parallel=32,
+    ramp_per_s=250,
+    interleave_repeats=True,
+    shuffle_seed=11,
+    limit=8,
+    shards=2,
+)
+_CALL: Final = ToolCall(id="c1", name="shell", arguments='{"command": "echo \\"$((2+2))\\""}')
+_REDRIVEN: Final = {
+    "original_subject": "gym.evt.0.r1.3-0.collector._.cmd.harness.any",
+    "original_sequence": 41,
+    "request_id": "q",
+}
+
+_ALL: Final[tuple[Event, ...]] = (
+    events.Claimed(worker="h0.b1", nonce="0badcafe", request_id="q"),
+    events.Snapshot(state={"read_after": 7, "state": {"progress": {"done": "Aw==", "counts": {"scored": 2}}}}),
+    events.RequestParked(request_id="q", request_type="session_requested.v1", tries=8, failure=_FAILURE),
+    events.CollectorRequestRedriven(**_REDRIVEN),
+    events.HarnessRequestRedriven(**_REDRIVEN),
+    events.SandboxRequestRedriven(**_REDRIVEN),
+    events.VerifierRequestRedriven(**_REDRIVEN),
+    events.RunRequested(config=_RUN, config_digest="d1", output_dir="/results", versions={"gym-bus": "0.1.0"}),
+    events.RunCancelRequested(reason=ODD_TEXT),
+    events.RunResumeRequested(config_digest="d1"),
+    events.RunStarted(
+        plan=BlobRef(sha256="ab" * 32, size=12, media_type="application/jsonl"),
+        tasks=2,
+        planned=8,
+        shards=2,
+        taskset_digest="d2",
+        model="a-model",
+    ),
+    events.RunPaused(kind="store", reason="the store is nearly full"),
+    events.RunResumed(request_id="q", reason="asked for"),
+    events.RunCancelled(request_id="q", reason="enough"),
+    events.RunFinished(
+        request_id="q", state="cancelled", planned=8, scored=4, failed=2, masked=1, missing=1, failure=_FAILURE
+    ),
+    events.SessionRequested(task=_TASK, repeat=1, agent=_AGENT, model=_SCRIPTED, sandbox=_BOX, sampling=_SAMPLING),
+    events.VerdictRequested(verifier="sum", verifier_data={"answer": 4, "tolerance": 1e-9}, evidence=_EVIDENCE),
+    events.RolloutFinished(state="retryable", reward=0.25, failure=_FAILURE, retry_at=LATER),
+    events.SandboxRequested(sandbox=config.Inline(limits=_LIMITS, ledger_path="/ledger")),
+    events.ToolCallRequested(
+        call_id="c1", turn=2, index=1, tool="shell", command='echo "$((2+2))"', timeout_s=2.5, tries=3
+    ),
+    events.ToolCallRejected(call_id="c1", turn=2, index=1, message=ODD_TEXT),
+    events.SandboxCloseRequested(),
+    events.ActivationCompleted(activation=1, evidence=_EVIDENCE),
+    events.ActivationFailed(activation=1, failure=_FAILURE),
+    events.SessionClosed(request_id="q", evidence=_EVIDENCE),
+    events.SessionFailed(request_id="q", failure=_FAILURE),
+    events.ModelCallRequested(
+        turn=2,
+        tries=3,
+        parent_id="p",
+        new_messages=(Message(role="tool", content="4\n", tool_call_id="c1"),),
+        context_digest="d3",
+    ),
+    events.ModelCallCompleted(
+        request_id="q",
+        turn=2,
+        message=Message(role="assistant", content=ODD_TEXT, tool_calls=(_CALL,)),
+        stop_reason="tool_calls",
+        usage=Usage(input_tokens=100, output_tokens=20, cached_tokens=64, reasoning_tokens=8),
+        duration_s=0.1,
+    ),
+    events.ModelCallFailed(request_id="q", turn=2, failure=_FAILURE, retry_in_s=1.25, duration_s=0.3),
+    events.ModelCallLost(request_id="q", turn=2),
+    events.SandboxCreated(request_id="q", place="h0", provider="bubblewrap"),
+    events.SandboxFailed(request_id="q", failure=_FAILURE),
+    events.SandboxLost(reason="out of memory"),
+    events.SandboxDestroyed(request_id="q"),
+    events.ToolCallCompleted(
+        request_id="q",
+        exit_code=137,
+        output=ODD_TEXT,
+        output_bytes=70_000,
+        truncated=True,
+        ended_by="out_of_memory",
+        duration_s=2.0001,
+    ),
+    events.ToolCallFailed(request_id="q", failure=_FAILURE),
+    events.ToolCallLost(request_id="q", reason="the machine died"),
+    events.VerdictIssued(
+        request_id="q",
+        reward=0.1,
+        components={"format": 0.3, "value": 1e-7},
+        failure_reason="got 5",
+        evidence_digest="d4",
+        verifier_version="sum-1",
+    ),
+    events.VerdictFailed(request_id="q", failure=_FAILURE),
+)
+EXAMPLES: Final[dict[str, Event]] = {data.TYPE: data for data in _ALL}
+HEAD: Final = Head(event_id="0123456789abcdef", attempt=2, epoch=40, ordinal=3, causation_id="q", recorded_at=AT)
+
+
+def writer_of(data: Event) -> str:
+    """Return the kind of actor that writes events of this type."""
+    if type(data).__name__ in {"RunRequested", "RunCancelRequested", "RunResumeRequested"}:
+        return "cli"
+    kind = type(data).__module__.rpartition(".")[2]
+    return "harness" if kind == "aggregate" else kind
+
+
+def where_of(data: Event) -> AggregateId:
+    """Return an aggregate in which an event of this type may stand."""
+    is_run = type(data).__name__.startswith("Run")
+    return aggregate("r1", RUN_LEVEL if is_run else "3-0", writer_of(data), "_" if is_run else "s2")
+
+
+def subject_of(data: Event) -> str:
+    """Return the subject an event of this type may be stored under."""
+    if data.TO:
+        return request_subject(where_of(data), data.TO, "any")
+    return event_subject(where_of(data), data.subject_kind())
+
+
+def example(data: Event) -> Envelope:
+    """Return `data` as it comes out of the log at sequence 42."""
+    where = where_of(data)
+    return Envelope(
+        event_id=HEAD.event_id,
+        type=data.TYPE,
+        run_id=where.run_id,
+        rollout_id=where.rollout_id,
+        attempt=HEAD.attempt,
+        actor=where.actor,
+        key=where.key,
+        epoch=HEAD.epoch,
+        ordinal=HEAD.ordinal,
+        causation_id=HEAD.causation_id,
+        recorded_at=HEAD.recorded_at,
+        data=data,
+        place="any" if data.TO else None,
+        sequence=42,
+    )
+
+
+def golden_of(type_: str) -> Path:
+    """Return the file with the stored bytes of the example of `type_`, and a line end."""
+    return GOLDEN / f"{type_}.json"
