@@ -138,7 +138,7 @@ class Host:
             )
             await stack.enter_async_context(self._first_bus.hear("gym.hb.>", lambda _, body: _pulse(presence, body)))
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._beat(presence))]
+                tasks = [group.create_task(self._beat(presence)), group.create_task(services.warm())]
                 for kind in self.kinds:
                     worker, places = make_worker(kind, around)
                     self.workers.append(worker)

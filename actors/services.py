@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+import secrets
 
-from actors.verifier.verdict import Grader
-from adapters.benchmarks.base import Grade
+from actors.collector import plan
+from adapters.benchmarks.grading import GraderProcess
+from gym_bus.errors import GymBusError
 from gym_bus.redaction import Redactor
 from gym_bus.secrets_store import SecretsStore
 from gym_bus.settings import Settings
@@ -16,58 +17,31 @@ from providers.models.base import Model
 from providers.sandboxes import make_provider
 from providers.sandboxes.base import SandboxProvider
 from schemas.config import Bubblewrap, ModelConfig, OpenAIModel, SandboxConfig, TasksetConfig
-from schemas.tasks import Evidence, Task
-
-
-class LazyGrader:
-    """The grader's process, started with the first verdict."""
-
-    def __init__(self, timeout_s: float) -> None:
-        """Give every grade `timeout_s`."""
-        from adapters.benchmarks.grading import GraderProcess  # noqa: PLC0415  only where verdicts are made
-
-        self._process = GraderProcess(timeout_s=timeout_s)
-
-    @property
-    def version(self) -> str:
-        """Return what identifies the code that grades."""
-        return self._process.version
-
-    async def grade(self, verifier: str, verifier_data: dict[str, Any], evidence: Evidence) -> Grade:
-        """Grade in the grader's process."""
-        return await self._process.grade(verifier, verifier_data, evidence)
-
-    async def aclose(self) -> None:
-        """End the process."""
-        await self._process.aclose()
+from schemas.tasks import Task
 
 
 class Services:
     """See the module."""
 
-    def __init__(self, settings: Settings, host_id: str, secrets: SecretsStore, redactor: Redactor) -> None:
+    def __init__(self, settings: Settings, host_id: str, keys: SecretsStore, redactor: Redactor) -> None:
         """Keep sandboxes' working directories under the data directory; teach `redactor` every key that is used."""
         self._settings = settings
         self._work_dir = settings.data_dir / "hosts" / host_id / "boxes"
-        self._secrets = secrets
+        self._secrets = keys
         self._redactor = redactor
-        self._models: dict[str, Model] = {}
+        self._models: dict[tuple[str, str | None], Model] = {}
         self._providers: dict[str, SandboxProvider] = {}
-        self._grader = LazyGrader(settings.grade_timeout_s)
-
-    @property
-    def grader(self) -> Grader:
-        """Return the grader."""
-        return self._grader
+        self.grader = GraderProcess(timeout_s=settings.grade_timeout_s)
 
     def model_for(self, config: ModelConfig) -> Model:
         """Return the backend of `config`; the same configuration shares one and its connections."""
-        key = config.model_dump_json()
+        api_key = None
+        if isinstance(config, OpenAIModel) and config.policy_api_key:
+            api_key = self._secrets.read(config.policy_api_key)  # each time: `eval resume --model-api-key` replaces it
+        key = (config.model_dump_json(), api_key)
         model = self._models.get(key)
         if model is None:
-            api_key = None
-            if isinstance(config, OpenAIModel) and config.policy_api_key:
-                api_key = self._secrets.read(config.policy_api_key)
+            if api_key:
                 self._redactor.learn(api_key)
             model = make_model(config, api_key, self._settings.session_slots)
             self._models[key] = model
@@ -80,11 +54,21 @@ class Services:
             self._providers[key] = make_provider(config, self._work_dir)
         return self._providers[key]
 
-    def load_tasks(self, config: TasksetConfig) -> list[Task]:
-        """Load a taskset; blocking."""
-        from adapters.benchmarks import load_tasks  # noqa: PLC0415  only where runs are planned
+    async def load_tasks(self, config: TasksetConfig) -> list[Task]:
+        """Load a taskset in the grader's process, which has the generators in memory; raises `BadTaskset`."""
+        path = self._work_dir.parent / f"tasks-{secrets.token_hex(6)}.jsonl"
+        try:
+            await self.grader.load(config.model_dump(mode="json"), path, self._settings.load_timeout_s)
+            content = await asyncio.to_thread(path.read_bytes)
+        finally:
+            path.unlink(missing_ok=True)
+        return await asyncio.to_thread(plan.load, content)
 
-        return load_tasks(config)
+    async def warm(self) -> None:
+        """Get the grader ready for the kind of taskset that is about to be asked for, if anybody said so."""
+        if self._settings.warm:
+            with contextlib.suppress(GymBusError):
+                await self.grader.warm(self._settings.warm)
 
     async def reap(self) -> None:
         """Remove what earlier lives of this host left behind."""
@@ -99,4 +83,4 @@ class Services:
         for provider in self._providers.values():
             with contextlib.suppress(Exception):
                 await provider.aclose()
-        await self._grader.aclose()
+        await self.grader.aclose()

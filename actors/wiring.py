@@ -96,7 +96,7 @@ class Surroundings:
     model_for: Callable[[ModelConfig], Model]
     provider_for: Callable[[SandboxConfig], SandboxProvider]
     grader: Grader
-    load_tasks: Callable[[TasksetConfig], list[Task]]
+    load_tasks: Callable[[TasksetConfig], Awaitable[list[Task]]]
     admission: Admission
     places: Callable[[], Awaitable[Sequence[str]]]
 

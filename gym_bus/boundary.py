@@ -1,9 +1,9 @@
 """Named places where a process may be killed, and the switch that kills it there.
 
 `GYM_BUS_FAULT="harness.appended:kill:3"` kills this process with SIGKILL when it reaches that place for the third time. Other
-actions: `kill_bus` (SIGKILL to the embedded server of `GYM_BUS_DATA_DIR`), `raise` (an exception), `sleep` (5 s, blocking), `hang` (for
-ever, blocking). `GYM_BUS_FAULT_ONCE=FILE` makes it strike once in all processes: whoever creates the file strikes. In production `reach`
-is one comparison. `GYM_BUS_FAULT_COVERAGE=FILE` appends each name when a process first passes it.
+actions: `kill_bus` (SIGKILL to the embedded server of `GYM_BUS_DATA_DIR`), `raise` (an exception), `sleep` (5 s, blocking), `hang`
+(for ever, blocking). `GYM_BUS_FAULT_ONCE=FILE` makes it strike once in all processes: whoever creates the file strikes.
+`GYM_BUS_FAULT_COVERAGE=FILE` appends each name when a process first passes it. In production `reach` is one comparison.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ class Settings(Frozen):
     append_patience_s: float = Field(default=7 * 24 * 3600.0, gt=1)
     drain_s: float = Field(default=20.0, gt=0)
     grade_timeout_s: float = Field(default=30.0, gt=0)
+    load_timeout_s: float = Field(default=600.0, gt=0)
+    warm: str = ""
     max_takeovers: int = Field(default=8, ge=1)
     snapshot_every: int = Field(default=64, ge=8)
     run_slots: int = Field(default=16, ge=1)

@@ -46,6 +46,7 @@ class _Course:
     cause: str | None = None
     since: int = 0
     is_open: bool = False
+    retry_at: datetime | None = None
 
 
 @dataclass
@@ -91,7 +92,9 @@ class Conductor:
                 course = self._courses.setdefault(index, _Course(since=event.sequence))
                 course.attempt, course.is_open = event.attempt, True
                 if isinstance(event.data, RolloutFinished):
-                    self._note(index, course, event.data, event.event_id, now)
+                    self._note(index, course, event.data, event.event_id)
+        self._due = [(max(c.retry_at, now), i) for i, c in self._courses.items() if c.retry_at and not c.is_open]
+        heapq.heapify(self._due)
         for index in range(len(self.rollouts)):
             known = self._courses.get(index)
             if not self._is_done(index) and (known is None or known.is_open):
@@ -104,7 +107,7 @@ class Conductor:
     def _is_done(self, index: int) -> bool:
         return bool(self._done[index >> 3] & (1 << (index & 7)))
 
-    def _note(self, index: int, course: _Course, finished: RolloutFinished, event_id: str, now: datetime) -> None:
+    def _note(self, index: int, course: _Course, finished: RolloutFinished, event_id: str) -> None:
         """Take in how an attempt ended."""
         if finished.retry_at is None:
             self._done[index >> 3] |= 1 << (index & 7)
@@ -116,7 +119,7 @@ class Conductor:
         course.attempt += 1
         course.cause = event_id
         course.is_open = False
-        heapq.heappush(self._due, (max(finished.retry_at, now), index))
+        course.retry_at = finished.retry_at
 
     # -- conducting ------------------------------------------------------------------------------------------------------------
 
@@ -247,7 +250,9 @@ class Conductor:
         course.since = course.since or rollout.writer.epoch
         if finished.failure and finished.failure.kind in HALTING and not self._halted:
             self._halted = f"{finished.failure.kind}: {finished.failure.message}"
-        self._note(index, course, finished, rollout.state.finished_id or "", now)
+        self._note(index, course, finished, rollout.state.finished_id or "")
+        if course.retry_at and not self._is_done(index):
+            heapq.heappush(self._due, (course.retry_at, index))
 
 
 def rollouts_of(content: bytes, config: Any) -> list[Planned]:

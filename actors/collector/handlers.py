@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 from actors.collector import plan
@@ -25,7 +25,11 @@ class RunHandlers:
     """The handlers of a run's effects."""
 
     def __init__(
-        self, load_tasks: Callable[[TasksetConfig], list[Task]], blobs: Blobs, start: StartDrive, admission: Admission
+        self,
+        load_tasks: Callable[[TasksetConfig], Awaitable[list[Task]]],
+        blobs: Blobs,
+        start: StartDrive,
+        admission: Admission,
     ) -> None:
         """Load tasks with `load_tasks`, keep plans in `blobs`, run rollouts with `start`."""
         self._load_tasks = load_tasks
@@ -37,7 +41,7 @@ class RunHandlers:
         """Load and select the tasks, store the plan, state the start; or state why there is nothing to run."""
         state = drive.state
         try:
-            tasks = await asyncio.to_thread(self._load_tasks, state.request.config.taskset)
+            tasks = await self._load_tasks(state.request.config.taskset)
             chosen = plan.select(tasks, state.request.config)
             ref = await asyncio.to_thread(self._blobs.put, plan.dump(chosen), "application/jsonl")
         except GymBusError as error:

@@ -20,6 +20,8 @@ GRADERS: Final[Mapping[str, str]] = {
     "reasoning_gym": "adapters.benchmarks.reasoning_gym_tasks:grade",
 }
 
+WARMERS: Final[Mapping[str, str]] = {"reasoning_gym": "adapters.benchmarks.reasoning_gym_tasks:library"}
+
 
 def load_tasks(config: TasksetConfig) -> list[Task]:
     """Return the tasks of a taskset in source order; raises `BadTaskset`, also if there are none. Blocking."""
@@ -27,6 +29,12 @@ def load_tasks(config: TasksetConfig) -> list[Task]:
     if not (tasks := load(config)):
         raise BadTaskset("taskset: no tasks in it; name at least one dataset")
     return tasks
+
+
+def warm(kind: str) -> None:
+    """Import what tasksets of `kind` need; nothing for a kind that needs nothing large."""
+    if kind in WARMERS:
+        _imported(WARMERS[kind])()
 
 
 def find_grader(verifier: str) -> GradeAnswer:

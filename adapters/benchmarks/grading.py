@@ -13,7 +13,7 @@ from typing import Any, Final
 import pydantic_core
 
 from adapters.benchmarks.base import Grade
-from gym_bus.errors import Retryable
+from gym_bus.errors import BadTaskset, Retryable
 from schemas.tasks import Evidence
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -21,6 +21,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 LINE_MAX_BYTES: Final = 1024 * 1024
 CLOSE_TIMEOUT_S: Final = 2.0
+WARM_TIMEOUT_S: Final = 120.0
 GRADED_BY: Final = ("gym-bus", "math-verify", "reasoning-gym")
 
 
@@ -70,6 +71,23 @@ class GraderProcess:
             raise GradingFailed(f"{verifier}: {answer.get('error')}")
         return Grade(**answer["grade"])
 
+    async def load(self, taskset: dict[str, Any], path: Path, timeout_s: float) -> int:
+        """Have the tasks of a taskset written to `path` as JSON lines; return how many. Raises `BadTaskset`, `GradingFailed`."""
+        request = {"id": next(self._numbers), "load": taskset, "path": str(path)}
+        async with self._turn:
+            answer = await self._ask(pydantic_core.to_json(request) + b"\n", timeout_s)
+        if "bad_taskset" in answer:
+            raise BadTaskset(answer["bad_taskset"])
+        if "loaded" not in answer:
+            raise GradingFailed(f"the tasks could not be loaded: {answer.get('error')}")
+        return int(answer["loaded"])
+
+    async def warm(self, kind: str) -> None:
+        """Start the child and let it import what tasksets of `kind` need, so that the first request finds it ready."""
+        request = {"id": next(self._numbers), "warm": kind}
+        async with self._turn:
+            await self._ask(pydantic_core.to_json(request) + b"\n", WARM_TIMEOUT_S)
+
     async def aclose(self) -> None:
         """End the child; the next grade starts another one."""
         async with self._turn:
@@ -80,14 +98,15 @@ class GraderProcess:
                         await self._process.wait()
             await self._kill()
 
-    async def _ask(self, line: bytes) -> dict[str, Any]:
+    async def _ask(self, line: bytes, timeout_s: float | None = None) -> dict[str, Any]:
         """Send one request and wait for its answer; the child does not outlive a request that got none."""
+        timeout_s = timeout_s or self._timeout_s
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s):
                 return await self._exchange(line)
         except TimeoutError as error:
             await self._kill()
-            raise GradingFailed(f"no grade within {self._timeout_s:g} s; the grader was killed") from error
+            raise GradingFailed(f"no answer within {timeout_s:g} s; the grader was killed") from error
         except (OSError, ValueError) as error:  # ValueError: an answer that is no JSON, or endless
             code = await self._kill()
             raise GradingFailed(f"the grader died (exit code {code}): {error!r}") from error

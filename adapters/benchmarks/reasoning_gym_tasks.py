@@ -12,10 +12,12 @@ import json
 import math
 from collections.abc import Mapping
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, Final, Protocol, cast
 
 from adapters.benchmarks.answers import INSTRUCTION, shown, tagged_answer
 from adapters.benchmarks.base import Grade
+from adapters.benchmarks.lazy_import import lazily
 from adapters.benchmarks.portable import pack, unpack
 from gym_bus.errors import BadTaskset
 from schemas.config import ReasoningGymDataset, ReasoningGymTaskset
@@ -79,12 +81,20 @@ def _group(dataset: ReasoningGymDataset) -> str:
     return f"reasoning_gym/{dataset.name}{suffix}/{dataset.seed}"
 
 
-def _generator(dataset: ReasoningGymDataset) -> Generator:
+def library() -> ModuleType:
+    """Import Reasoning Gym, which takes a second or two; raises `BadTaskset` if it is not installed."""
     try:
-        import reasoning_gym  # noqa: PLC0415  two seconds
-        from reasoning_gym.factory import DATASETS  # noqa: PLC0415
+        with lazily("cellpylib"):  # for one generator, and with it comes all of matplotlib
+            import reasoning_gym  # noqa: PLC0415  not before it is needed
     except ImportError as error:
         raise BadTaskset("taskset: reasoning_gym is not installed: `pip install 'gym-bus[tasks]'`") from error
+    return cast("ModuleType", reasoning_gym)
+
+
+def _generator(dataset: ReasoningGymDataset) -> Generator:
+    reasoning_gym = library()
+    from reasoning_gym.factory import DATASETS  # noqa: PLC0415  there once the library is
+
     if dataset.name not in DATASETS:
         near = difflib.get_close_matches(dataset.name, DATASETS, n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {len(DATASETS)}, e.g. chain_sum"

@@ -142,7 +142,7 @@ async def _request_and_watch(
     settings: Settings, config: RunConfig, run_id: str, output: Path, options: Mapping[str, Any]
 ) -> int:
     as_json = bool(options["as_json"])
-    async with up_and_connected(settings) as bus:
+    async with up_and_connected(settings, config.taskset.type) as bus:
         from gym_bus.client import find_request, open_log, request_run  # noqa: PLC0415  processes start meanwhile
 
         log = open_log(bus, settings)

@@ -55,12 +55,15 @@ def settings_for(data_dir: Path | None) -> Settings:
     return load_settings(data_dir=data_dir)
 
 
-def start_supervisor(settings: Settings) -> None:
-    """Start the supervisor if none runs; of two started at once one ends by itself."""
+def start_supervisor(settings: Settings, warm: str = "") -> None:
+    """Start the supervisor if none runs; of two started at once one ends by itself.
+
+    `warm` is the kind of taskset about to be asked for: hosts import what it needs while the bus comes up.
+    """
     if supervisor_pid(settings.data_dir) is None:
         spawn_detached(
             (sys.executable, "-m", "gym_bus.supervisor"),
-            children_environment(os.environ, settings.data_dir),
+            {**children_environment(os.environ, settings.data_dir), "GYM_BUS_WARM": warm},
             logs_dir(settings.data_dir) / "supervisor.log",
         )
 
@@ -87,9 +90,9 @@ async def await_up(settings: Settings) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def up_and_connected(settings: Settings) -> AsyncGenerator[NatsBus]:
-    """Bring up what is missing and connect as `cli`."""
-    start_supervisor(settings)
+async def up_and_connected(settings: Settings, warm: str = "") -> AsyncGenerator[NatsBus]:
+    """Bring up what is missing and connect as `cli`; see `start_supervisor` for `warm`."""
+    start_supervisor(settings, warm)
     from gym_bus.client import connect_cli  # noqa: PLC0415  the processes start while this is imported
 
     await await_up(settings)

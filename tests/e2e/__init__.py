@@ -1,0 +1,1 @@
+"""Real processes, from the command line to the results."""

@@ -74,8 +74,7 @@ def check(run: RealRun) -> None:
 def kill_at(run: RealRun, name: str, what: str) -> None:
     """Run with a fault at the boundary `name`; the run must end by itself and as if nothing had happened."""
     once = run.directory / "once"
-    nth = 2 if name in {"collector.received", "collector.effect_done", "collector.before_ack", "collector.acked"} else 3
-    nth = 1 if name.startswith("projector.") or name.startswith("collector.") else nth
+    nth = 1 if name.startswith(("projector.", "collector.")) else 3
     run.environ = {"GYM_BUS_FAULT": f"{name}:{what}:{nth}", "GYM_BUS_FAULT_ONCE": str(once)}
     done = run.cli(*run.arguments())
     assert once.exists(), f"{name} was never hit"
@@ -117,7 +116,7 @@ def test_command_line_killed(run: RealRun) -> None:
 
 
 def test_everything_killed(run: RealRun) -> None:
-    """kill -9 of every process in the middle: `eval resume` brings all up again and the run ends as if nothing had happened."""
+    """Kill -9 of every process in the middle: `eval resume` brings all up again and the run ends as if nothing had happened."""
     command = run.spawn(*run.arguments(latency_s=0.2))
     run.wait_for_calls(9)
     assert run.kill_everything() >= 4

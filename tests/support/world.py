@@ -139,7 +139,7 @@ class SimHost:
             model_for=world.model_for,
             provider_for=world.provider_for,
             grader=SumGrader(),
-            load_tasks=lambda _: world.tasks,
+            load_tasks=world.load_tasks,
             admission=world.admission,
             places=world.places,
         )
@@ -201,6 +201,10 @@ class World:
     async def admission(self) -> str | None:
         """Say whether the store is full."""
         return self.refused
+
+    async def load_tasks(self, _: Any) -> list[Task]:
+        """Return the tasks."""
+        return self.tasks
 
     async def places(self) -> Sequence[str]:
         """Return the places that have a queue."""

@@ -1,4 +1,4 @@
-# ruff: noqa: ASYNC240, E501  tests look at /proc
+# ruff: noqa: ASYNC240  tests look at /proc
 """A grade comes from a process of its own, whatever happens to that process."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def test_a_hanging_grade_fails_alone(grader: GraderProcess) -> None:
     waiting = asyncio.ensure_future(grader.grade("math_verify", {"answer": "72"}, EVIDENCE))
     await asyncio.sleep(0)  # the first has its deadline now
     vars(grader)["_timeout_s"] = 20
-    with pytest.raises(GradingFailed, match="no grade within"):
+    with pytest.raises(GradingFailed, match="no answer within"):
         await hanging
     assert (await waiting).reward == 1
     assert pid_of(grader) != first
