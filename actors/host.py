@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import secrets
@@ -49,6 +50,7 @@ log = structlog.get_logger(__name__)
 BUS_WAIT_S: Final = 60.0
 STORE_FULL_SHARE: Final = 0.9
 MAX_HOSTS: Final = 256
+DRAIN_ORDER: Final = ("collector", "harness", "verifier", "sandbox")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,15 @@ class Host:
                 for task in tasks:
                     task.cancel()
 
+    async def _drain(self) -> None:
+        """End what is in hand: runs are left to another host, then sessions end with the machines and verdicts they need."""
+        deadline = self.clock.monotonic() + self.settings.drain_s
+        workers = {worker.role.kind: worker for worker in self.workers}
+        for kind in DRAIN_ORDER:
+            if kind in workers:
+                left_s = deadline - self.clock.monotonic() if kind != "collector" else 0.0
+                await workers[kind].drain(left_s)
+
     @property
     def _first_bus(self) -> NatsBus:
         return self.buses[self.kinds[0]]
@@ -259,6 +270,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown or not kinds or ("projector" in kinds and len(kinds) > 1):
         parser.error(f"--kinds {options.kinds!r}: want any of {', '.join(WORKER_KINDS)}, or projector alone")
     configure_logging()
+    # What is loaded by now lives as long as the process: the collector need not look at it again, nor at every few
+    # rollouts' worth of events (with 2,000 rollouts in flight it took a quarter of the time).
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     try:
         settings = load_settings()
         wanted = options.host_id or ("p0" if kinds == ["projector"] else None)

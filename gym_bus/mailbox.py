@@ -16,8 +16,27 @@ from gym_bus.nats_client import LeanClient, OnReceived, Received
 SWEEP_S: Final = 0.1
 
 
-class _Waiting:
-    """One open request: where it went, until when it waits, and who is told."""
+class _Asked:
+    """One open request with one answer: where it went, until when it waits, and the future that is waited for."""
+
+    __slots__ = ("deadline", "future", "subject")
+
+    def __init__(self, subject: str, deadline: float, future: asyncio.Future[Received]) -> None:
+        self.subject = subject
+        self.deadline = deadline
+        self.future = future
+
+    def on_message(self, message: Received) -> None:
+        if not self.future.done():
+            self.future.set_result(message)
+
+    def fail(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class _Expected:
+    """One open request with many answers, each handed to a callback."""
 
     __slots__ = ("deadline", "fail", "on_message", "subject")
 
@@ -37,7 +56,7 @@ class Mailbox:
         """Use the private inbox `inbox` on `client`; call `open` before anything else."""
         self._client = client
         self._inbox = inbox
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _Asked | _Expected] = {}
         self._count = 0
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -84,7 +103,7 @@ class Mailbox:
         self._count += 1
         reply = f"{self._inbox}.{self._count}"
         deadline = asyncio.get_running_loop().time() + timeout_s
-        self._waiting[reply] = _Waiting(subject, deadline, on_message, fail)
+        self._waiting[reply] = _Expected(subject, deadline, on_message, fail)
         return reply
 
     def forget(self, reply: str) -> None:
@@ -93,17 +112,11 @@ class Mailbox:
 
     async def ask(self, subject: str, body: bytes, timeout_s: float, headers: bytes = b"") -> Received:
         """Send one request and return its first answer; raises `BusUnavailable` or `BusRefused`."""
-        future: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
-
-        def on_message(message: Received) -> None:
-            if not future.done():
-                future.set_result(message)
-
-        def fail(error: Exception) -> None:
-            if not future.done():
-                future.set_exception(error)
-
-        reply = self.expect(subject, timeout_s, on_message, fail)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Received] = loop.create_future()
+        self._count += 1
+        reply = f"{self._inbox}.{self._count}"
+        self._waiting[reply] = _Asked(subject, loop.time() + timeout_s, future)
         try:
             try:
                 await self._client.send(subject, body, reply, headers)
@@ -112,4 +125,4 @@ class Mailbox:
                 raise BusUnavailable(msg) from error
             return await future
         finally:
-            self.forget(reply)
+            self._waiting.pop(reply, None)

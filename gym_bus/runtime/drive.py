@@ -131,17 +131,13 @@ class Drive(Generic[S]):
         """Hand it a fact, or make it look again."""
         self._inbox.put_nowait(item)
 
-    async def run(self) -> None:
-        """Work until the aggregate is done; raises `Fenced`, `Held`, `Corrupt` and `Retryable` only."""
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Work until the aggregate is done, with effects as tasks of `group`; raises `Fenced`, `Held`, `Corrupt`, `Retryable` only."""
         try:
             if await self._open():
-                async with asyncio.TaskGroup() as group:
-                    try:
-                        await self._loop(group)
-                    finally:
-                        self._stop_effects()
-        except BaseExceptionGroup as group_error:
-            raise group_error.exceptions[0] from None
+                await self._loop(group)
+        finally:
+            self._stop_effects()
 
     # -- opening ---------------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -216,7 +216,7 @@ class Worker:
     async def _run(self, drive: Drive[Any]) -> None:
         held_back: float | None = 0.05
         try:
-            await drive.run()
+            await drive.run(self._tasks())
         except Fenced as error:
             held_back = None
             log.info("fenced", kind=self.role.kind, aggregate=drive.aggregate.prefix, reason=str(error))
@@ -283,11 +283,14 @@ class Worker:
         log.error("request_parked", request=request_id, type=raw_type, sequence=stored.sequence, reason=failure.message)
         delivery.ack()
 
-    def _spawn(self, work: Any) -> None:
+    def _tasks(self) -> asyncio.TaskGroup:
         if self._group is None:
             msg = "a worker takes requests only while it runs"
             raise RuntimeError(msg)
-        self._group.create_task(work)
+        return self._group
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks().create_task(work)
 
     # -- facts -----------------------------------------------------------------------------------------------------------------
 

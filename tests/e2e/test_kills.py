@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from gym_bus import boundary
+from schemas.events import Claimed, ToolCallLost
 from tests.support.checks import check_ledger, check_log, final_table
 from tests.support.real_run import RealRun
 from tests.support.world import read_ledger
@@ -140,3 +141,27 @@ def test_bubblewrap_host_killed(run: RealRun) -> None:
     check(run)
     manifest = json.loads((run.directory / "out" / "manifest.json").read_text())
     assert manifest["counts"]["scored"] == 12
+
+
+def test_two_hosts_share_the_work(run: RealRun) -> None:
+    """Two hosts take sessions side by side; one of them killed for good, the other ends the run."""
+    run.environ = {"GYM_BUS_HOSTS": "2"}
+    done = run.cli(*run.arguments(latency_s=0.2))
+    assert done.returncode == 0, done.stdout + done.stderr
+    check(run)
+    workers = {
+        e.data.worker.partition(".")[0] for e in run.events() if isinstance(e.data, Claimed) and e.actor == "harness"
+    }
+    assert workers == {"h0", "h1"}
+
+
+def test_a_host_drains_on_sigterm(run: RealRun) -> None:
+    """SIGTERM lets a host end what it has in hand: nothing is lost, and the next one goes on."""
+    command = run.spawn(*run.arguments(latency_s=0.3))
+    run.wait_for_calls(6)
+    status = json.loads((run.data_dir / "supervisor" / "status.json").read_text())
+    os.kill(status["processes"]["h0"]["pid"], signal.SIGTERM)
+    output, _ = command.communicate(timeout=90)
+    assert command.returncode == 0, output
+    check(run)
+    assert not [e for e in run.events() if isinstance(e.data, ToolCallLost)]

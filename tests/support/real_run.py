@@ -81,11 +81,13 @@ class RealRun:
         self, *more: str, sandbox: str = "inline", size: int = 4, repeats: int = 3, latency_s: float = 0.05
     ) -> list[str]:
         """Return the arguments of a small run with a ledger."""
-        config = self.directory / "run.yaml"
+        config, tasks = self.directory / "run.yaml", self.directory / "sums.jsonl"
+        rows = [{"id": f"sum-{i}", "question": f"What is {i} + {7 * i}?", "answer": str(8 * i)} for i in range(size)]
+        tasks.write_text("".join(json.dumps(row) + "\n" for row in rows))
         config.write_text(
             json.dumps(
                 {
-                    "taskset": {"type": "reasoning_gym", "datasets": [{"name": "chain_sum", "size": size}]},
+                    "taskset": {"type": "jsonl", "jsonl_fpath": str(tasks), "name": "sums"},
                     "model": {
                         "type": "scripted",
                         "error_rate": 0.3,
