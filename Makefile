@@ -35,7 +35,7 @@ bench: dev bwrap ## measure; prints a table
 	$(BIN)/python -m tests.bench
 
 kill-all: dev bwrap ## kill every process of a run, the bus included, again and again; nothing may be lost
-	$(PYTEST) -m kill_all tests/fault
+	$(PYTEST) -m kill_all tests/e2e
 
 format: dev ## format, and mend what ruff can mend
 	$(BIN)/ruff format .

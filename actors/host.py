@@ -155,11 +155,11 @@ class Host:
                 log.info("host_ready", host=self.identity.host_id, kinds=list(self.kinds), pid=os.getpid())
                 await self._stopping.wait()
                 log.info("host_draining", host=self.identity.host_id)
-                await asyncio.gather(
-                    *(w.drain(self.settings.drain_s) for w in self.workers if w.role.kind != "collector")
-                )
+                await self._drain()
                 with contextlib.suppress(GymBusError):
                     await self._first_bus.tell(self._pulse_subject, f"gone {self.identity.worker}".encode())
+                for worker in self.workers:
+                    worker.stop()
                 for task in tasks:
                     task.cancel()
 

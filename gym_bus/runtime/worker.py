@@ -93,6 +93,7 @@ class Worker:
     _holding: dict[str, _Holding] = field(default_factory=dict)
     _answered: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _group: asyncio.TaskGroup | None = None
+    _is_stopped: bool = False
     _run_facts: OrderedDict[str, Envelope] = field(default_factory=OrderedDict)
     _fetching: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -111,6 +112,10 @@ class Worker:
             for place, slots in places:
                 self._fetching.append(group.create_task(bus.work(self.role.kind, place, slots, self.taker(slots))))
             group.create_task(self._sweep())
+
+    def stop(self) -> None:
+        """Take nothing any more: the worker is about to be cancelled."""
+        self._is_stopped = True
 
     async def drain(self, timeout_s: float) -> None:
         """Take nothing new and wait until what is in hand is over, at most `timeout_s`."""
@@ -131,6 +136,9 @@ class Worker:
     def take(self, delivery: Delivery, slots: Slots) -> None:
         """Give a request to its drive."""
         stored = delivery.stored
+        if self._is_stopped:  # what arrives now is handed out again after `ack_wait`
+            slots.give()
+            return
         try:
             request = self.shell.log.decode(stored)
         except Undecodable as error:
