@@ -38,6 +38,8 @@ from projections.reader import BATCH_MAX, ShardReader
 log = structlog.get_logger(__name__)
 
 LINGER_S: Final = 0.1
+LINGER_SHARE: Final = 8.0
+LINGER_MAX_S: Final = 0.8
 HEARTBEAT_S: Final = 1.0
 IDLE_CHECKPOINT_S: Final = 2.0
 AFTER_SEQ_WAIT_S: Final = 5.0
@@ -152,8 +154,12 @@ class Projector:
     # -- projecting ----------------------------------------------------------------------------------------------------
 
     async def _project(self) -> None:
-        """Take in what arrives; when nothing does, let DuckDB tidy up."""
-        is_tidy = True
+        """Take in what arrives; when nothing does, let DuckDB tidy up.
+
+        A batch costs DuckDB some 50 ms however small it is, so the next one is waited for several times as long as the last took:
+        a busy log is taken in large batches, and a run keeps its processors.
+        """
+        is_tidy, linger_s, clock = True, LINGER_S, asyncio.get_running_loop()
         while True:
             try:
                 async with asyncio.timeout(None if is_tidy else IDLE_CHECKPOINT_S):
@@ -164,11 +170,14 @@ class Projector:
                 continue
             self._arrived.clear()
             if all(reader.buffered < BATCH_MAX for reader in self._readers.values()):
-                await asyncio.sleep(LINGER_S)
+                await asyncio.sleep(linger_s)
+            began, is_tidy = clock.time(), False
             for reader in self._readers.values():
-                while reader.buffered:
-                    is_tidy = False
+                if reader.buffered:
                     await self._take_in(reader, reader.take())
+                if reader.buffered:
+                    self._arrived.set()
+            linger_s = min(max(LINGER_S, LINGER_SHARE * (clock.time() - began)), LINGER_MAX_S)
 
     async def _take_in(self, reader: ShardReader, batch: Batch) -> None:
         """Take one batch in, however long the disk refuses."""
