@@ -32,6 +32,7 @@ INLINE_MAX_BYTES: Final = 64 * 1024
 
 DATA: Final = b',"data":'
 BLOB: Final = b'{"$blob":'
+HEAD_FIELDS: Final = 6
 ODD_NUMBER: Final = re.compile(rb"NaN|Infinity|[0-9][eE]\+?[0-9]{3}")
 """What may be read as a number that is none; also finds harmless text, which only costs the long way."""
 
@@ -146,6 +147,8 @@ class Codec:
                 is_plain = cls is not None and not (_holds_any(cls) and ODD_NUMBER.search(body))
                 if cls is not None and is_plain and head["type"] not in self._upcasters:
                     data = cls.__pydantic_validator__.validate_json(body[split + len(DATA) : -1])
+                    if _is_plain(head):
+                        return _trusted(subject, sequence, head, data)
                     return self._envelope(subject, sequence, head, data)
             except (ValueError, KeyError, TypeError, Permanent):
                 pass  # the long way says what is wrong
@@ -179,3 +182,39 @@ class Codec:
         except (ValidationError, TypeError, Permanent) as error:
             msg = f"event {raw.get('type', cls.TYPE)} at sequence {sequence} does not fit its schema: {error}"
             raise Undecodable(msg) from error
+
+
+def _is_plain(head: dict[str, Any]) -> bool:
+    """Say whether the head is what `encode` writes, so that it need not be validated field by field (a third of the cost)."""
+    known = len(head) - ("causation_id" in head)
+    return (
+        known == HEAD_FIELDS
+        and type(head["event_id"]) is str
+        and type(head["attempt"]) is int
+        and type(head["epoch"]) is int
+        and type(head["ordinal"]) is int
+        and type(head["recorded_at"]) is str
+        and type(head.get("causation_id", "")) is str
+        and head["recorded_at"].endswith("Z")
+    )
+
+
+def _trusted(subject: str, sequence: int, head: dict[str, Any], data: Event) -> Envelope:
+    parsed = parse_event(subject)
+    where = parsed.aggregate
+    return Envelope.unchecked(
+        event_id=head["event_id"],
+        type=head["type"],
+        run_id=where.run_id,
+        rollout_id=where.rollout_id,
+        attempt=head["attempt"],
+        actor=where.actor,
+        key=where.key,
+        epoch=head["epoch"],
+        ordinal=head["ordinal"],
+        causation_id=head.get("causation_id"),
+        recorded_at=datetime.fromisoformat(head["recorded_at"]),
+        data=data,
+        place=parsed.place,
+        sequence=sequence,
+    )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from schemas.base import Frozen
 
 
 class BlobRef(Frozen):
     """Content kept outside the log, named by its SHA-256 (hex); `size` in bytes."""
 
-    sha256: str
-    size: int
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    size: int = Field(ge=0)
     media_type: str = "application/octet-stream"
 
 
