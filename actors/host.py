@@ -106,10 +106,13 @@ class Host:
         self.buses: dict[str, NatsBus] = {}
         self.workers: list[Worker] = []
         self._stopping = asyncio.Event()
+        self._connecting: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """Drain and end."""
+        """Drain and end; a host that still waits for the bus has nothing to drain."""
         self._stopping.set()
+        if self._connecting:
+            self._connecting.cancel()
 
     async def run(self) -> None:
         """Run until stopped; raises what a worker cannot deal with."""
@@ -121,7 +124,15 @@ class Host:
         async with AsyncExitStack() as stack:
             services = Services(self.settings, self.identity.host_id, secrets_store, redactor)
             stack.push_async_callback(services.aclose)
-            await self._connect(stack, presence)
+            self._connecting = asyncio.create_task(self._connect(stack, presence))
+            try:
+                await self._connecting
+            except asyncio.CancelledError:
+                if self._stopping.is_set():
+                    return
+                raise
+            finally:
+                self._connecting = None
             around = Surroundings(
                 bus_for=self.buses.__getitem__,
                 codec=codec,

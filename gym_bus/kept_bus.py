@@ -25,6 +25,11 @@ log = structlog.get_logger(__name__)
 POLL_S: Final = 0.1
 HEALTH_EVERY_S: Final = 2.0
 SHARDS: Final = 1
+STORE_FULL_SHARE: Final = 0.9
+HOW_TO_RAISE: Final = (
+    "make room on the disk (or raise GYM_BUS_STORE_MAX_BYTES, if it is set), then `gym-bus bus down` and "
+    "`gym-bus eval resume RUN`"
+)
 WRITE_ERRORS: Final = ("write error", "no space left", "disk quota")
 
 
@@ -41,6 +46,10 @@ class Server(Protocol):
 
     def health(self) -> tuple[bool, str]:
         """Return whether it is well, and what it says."""
+        ...
+
+    def fill(self) -> tuple[int, int] | None:
+        """Return how many bytes the fullest log holds, and how many it may."""
         ...
 
     def stop(self, *, kill: bool = False) -> bool:
@@ -133,7 +142,8 @@ class KeptBus:
 
     async def look_at_store(self) -> None:
         """Look once."""
-        free = shutil.disk_usage(self.settings.data_dir).free
+        store = self.settings.data_dir / "bus" / "store"  # may be a disk of its own
+        free = shutil.disk_usage(store if store.exists() else self.settings.data_dir).free
         if self.address is None or self._is_stopping:
             self.store = {"state": "unknown", "reason": self.problem or "the bus does not run", "free_bytes": free}
             return
@@ -147,6 +157,9 @@ class KeptBus:
             self.store["reason"] = f"{free:,} bytes are free, fewer than {self.settings.store_min_free_bytes:,}"
         elif not is_well:
             self.store.update(state="unknown", reason=said)
+        elif (size := await asyncio.to_thread(self.server.fill)) and size[0] >= size[1] * STORE_FULL_SHARE:
+            reason = f"the log holds {size[0]:,} of at most {size[1]:,} bytes; {HOW_TO_RAISE}"
+            self.store.update(state="full", reason=reason)
         if is_frozen and has_room:
             log.warning("bus_restarted_after_full_disk", said=said, free_bytes=free)
             await asyncio.to_thread(self.server.stop)

@@ -22,10 +22,11 @@ from typing import Final
 import httpx
 
 from gym_bus.errors import Permanent, Retryable
-from gym_bus.locks import is_locked, try_lock, write_owner
-from gym_bus.topology import ADMIN, MAX_PAYLOAD, USERS, rights
+from gym_bus.locks import holder_pid, is_locked, try_lock, write_owner
+from gym_bus.topology import ADMIN, EVENT_STREAM, MAX_PAYLOAD, USERS, rights
 
 START_TIMEOUT_S: Final = 60.0
+FOREIGN_TIMEOUT_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 30.0
 STORE_SHARE: Final = 0.8
 
@@ -118,6 +119,21 @@ class EmbeddedServer:
         body = answer.json()
         return answer.is_success, str(body.get("error") or body.get("status"))
 
+    def fill(self) -> tuple[int, int] | None:
+        """Return how many bytes the fullest log holds and how many it may hold; None if the server does not say."""
+        address = self.address()
+        if not address or not address.monitoring:
+            return None
+        try:
+            asked = {"acc": "$G", "streams": "true", "config": "true"}
+            answer = httpx.get(f"{address.monitoring}/jsz", params=asked, timeout=2, trust_env=False)
+            streams = [s for account in answer.json()["account_details"] for s in account["stream_detail"]]
+            logs = [s for s in streams if s["name"].startswith(EVENT_STREAM) and s["config"]["max_bytes"] > 0]
+            sizes = [(int(s["state"]["bytes"]), int(s["config"]["max_bytes"])) for s in logs]
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            return None
+        return max(sizes, key=lambda size: size[0] / size[1], default=None)
+
     def _config(self, ports: tuple[int, int], max_store: int) -> str:
         passwords = self.passwords()
         users: list[dict[str, object]] = [{"user": ADMIN, "password": passwords[ADMIN]}]
@@ -161,8 +177,8 @@ class EmbeddedServer:
         """Return the running server's address, starting it if none runs. Raises `Permanent` or `Retryable`."""
         for directory in (self.directory, self.directory / "ports", self.directory / "store"):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
+        began = time.monotonic()
+        while time.monotonic() - began < (START_TIMEOUT_S if self._is_servers_lock() else FOREIGN_TIMEOUT_S):
             lock = try_lock(self._lock)
             if lock is not None:
                 try:
@@ -172,12 +188,26 @@ class EmbeddedServer:
             if (address := self.address()) and self.health()[1] != "not running":
                 return address
             time.sleep(0.05)
-        owner = self._lock.read_text().strip() or "unknown"
+        owner = self._lock.read_text().strip()
+        is_dated = not owner or (owner.startswith("nats-server") and not self._is_servers_lock())
+        if is_dated and (holder := holder_pid(self._lock)):
+            owner = f"pid {holder}"
         msg = (
-            f"the store under {self.directory} is locked by another process ({owner}) that does not answer as a bus; "
-            f"end that process, or use another --data-dir"
+            f"the store under {self.directory} is locked by another process ({owner or 'unknown'}) that does not answer as "
+            f"a bus; end that process, or use another --data-dir"
         )
         raise Retryable(msg)
+
+    def _is_servers_lock(self) -> bool:
+        """Say whether a server that lives has written itself into the lock file; it may be reading a large store."""
+        words = self._lock.read_text(errors="replace").split() if self._lock.exists() else []
+        if words[:1] != ["nats-server"] or not words[-1].isdigit():
+            return False
+        try:
+            os.kill(int(words[-1]), 0)
+        except OSError:
+            return False
+        return True
 
     def _start(self, lock: int, store_max_bytes: int | None) -> BusAddress:
         ports = self._last_ports()

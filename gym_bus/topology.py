@@ -145,7 +145,7 @@ def rights(user: str, shards: int = 1) -> dict[str, list[str]]:
             f"gym.hb.{user}.>",
         ]
     if user == "cli":
-        publish += ["gym.evt.*.*.*.cli.*.cmd.*.*", "gym.query", "gym.export"]
+        publish += ["gym.query", "gym.export"]
         subscribe.append("gym.live.>")
     subscribe += [f"gym.live.*.*.*.{kind}.>" for kind in HEARS[user]]
     return {"publish": publish, "subscribe": subscribe}

@@ -29,6 +29,9 @@ def check_config(config: RunConfig, api_key: str | None, settings: Settings) -> 
     if config.shards > 1 and not settings.bus_url:
         msg = "shards: the embedded bus has one; set GYM_BUS_BUS_URL to use a server with more"
         raise BadConfig(msg)
+    if config.taskset.type == "reasoning_gym" and not config.taskset.datasets:
+        msg = "taskset.datasets: no tasks in it; name at least one dataset"
+        raise BadConfig(msg)
     if config.taskset.type == "jsonl":
         from adapters.benchmarks import load_tasks  # noqa: PLC0415  only then
 

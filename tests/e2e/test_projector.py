@@ -79,7 +79,7 @@ async def caught_up(place: Place) -> dict[str, Any]:
 
 async def appeared(path: Path) -> None:
     async with asyncio.timeout(20):
-        while not await asyncio.to_thread(path.exists):  # noqa: ASYNC110  another process makes it
+        while not await asyncio.to_thread(path.exists):
             await asyncio.sleep(0.02)
 
 

@@ -107,7 +107,7 @@ async def _paused(world: World) -> None:
         await asyncio.sleep(2)
         world.refused = "the store is full"
         async with asyncio.timeout(100):
-            while len(world.events(RunPaused)) < pauses:  # noqa: ASYNC110  in virtual time
+            while len(world.events(RunPaused)) < pauses:
                 await asyncio.sleep(0.1)
         world.refused = None
 

@@ -48,6 +48,7 @@ class FakeServer:
         self.stops = 0
         self.says = (True, "ok")
         self.refuses = 0
+        self.size: tuple[int, int] | None = None
 
     def ensure(self, store_max_bytes: int | None = None) -> BusAddress:
         """Start it, or refuse as often as told to."""
@@ -66,6 +67,10 @@ class FakeServer:
         """Return what it was told to say."""
         return self.says
 
+    def fill(self) -> tuple[int, int] | None:
+        """Return what it was told to hold."""
+        return self.size
+
     def stop(self, *, kill: bool = False) -> bool:
         """End it."""
         self.stops += 1
@@ -79,7 +84,7 @@ async def no_provision(_: BusAddress) -> None:
 
 async def until(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
     async with asyncio.timeout(timeout_s):
-        while not condition():  # noqa: ASYNC110
+        while not condition():
             await asyncio.sleep(0.005)
 
 
@@ -202,6 +207,18 @@ async def test_a_server_that_froze_on_a_full_disk_is_restarted_when_there_is_roo
     server.says = (False, "JetStream stream 'GYM_EVT_0' write error: no space left on device")
     await bus.look_at_store()
     assert (server.stops, bus.store["state"]) == (restarts, state)
+
+
+@pytest.mark.parametrize(("held", "state"), [(899, "ok"), (900, "full"), (1000, "full")])
+async def test_a_log_near_its_limit_is_a_full_store(held: int, state: str, tmp_path: Path) -> None:
+    """The disk has room and the server is well, and still nothing more can be stored: that is said, with what to do."""
+    server = FakeServer()
+    bus = KeptBus(settings(tmp_path, store_min_free_bytes=0), server, no_provision)
+    bus.address = server.ensure()
+    server.size = (held, 1000)
+    await bus.look_at_store()
+    assert (server.stops, bus.store["state"]) == (0, state)
+    assert state == "ok" or f"{held:,} of at most 1,000 bytes" in bus.store["reason"]
 
 
 async def test_everything_is_kept_and_stopped_in_order(tmp_path: Path) -> None:
