@@ -1,4 +1,3 @@
-# ruff: noqa: ASYNC110  positions are looked at, nobody tells
 """How fast the log becomes rows: a real server, events as real actors write them, and the bare cost beside it.
 
 Bare is what any projection in Python pays: the same stored bytes decoded to rows and inserted into the same table
