@@ -19,6 +19,7 @@ from gym_bus.bus import Bus, Conflict, Stored
 from gym_bus.clock import Clock
 from gym_bus.codec import Codec, Head
 from gym_bus.errors import BusUnavailable, Corrupt, Fenced, Retryable, StoreFull
+from gym_bus.redaction import MASK
 from gym_bus.subjects import ANY, CLAIM, SNAPSHOT, AggregateId, event_subject, request_subject
 from schemas.base import Event
 from schemas.envelope import Envelope
@@ -150,7 +151,10 @@ class EventLog:
         else:
             subject = event_subject(aggregate, draft.data.subject_kind())
         boundary.reach(aggregate.actor, "before_append")
-        sequence, body = await self._store(writer, subject, self.codec.encode(head, draft.data), head.event_id)
+        encoded = self.codec.encode(head, draft.data)
+        sequence, other = await self._store(writer, subject, encoded, head.event_id)
+        # What goes on in memory is what a takeover would fold: another try's body, and nothing that was masked.
+        body = other or (encoded if MASK in encoded else None)
         stored = self.codec.decode(subject, body, sequence) if body else _stored(writer, head, draft, sequence)
         writer.last_sequence, writer.ordinal = sequence, ordinal
         if is_snapshot:
@@ -168,7 +172,9 @@ class EventLog:
         event_id = digest_id(
             where.run_id, where.rollout_id, where.actor, where.key, draft.cause or "", draft.data.TYPE, draft.tag
         )
-        return Head(event_id, writer.attempt, writer.epoch, ordinal, draft.cause, self._clock.now())
+        now = self._clock.now()
+        stored_now = now.replace(microsecond=now.microsecond // 1000 * 1000)  # what the stored bytes hold
+        return Head(event_id, writer.attempt, writer.epoch, ordinal, draft.cause, stored_now)
 
     async def _store(self, writer: Writer, subject: str, body: bytes, event_id: str) -> tuple[int, bytes | None]:
         """Append the same bytes until they are stored; return the sequence, and the stored body if it is another try's."""
@@ -182,8 +188,14 @@ class EventLog:
                     tail = await self.bus.last(f"{writer.aggregate.prefix}.>")
                 except Retryable:
                     continue
+                if tail is None and writer.last_sequence:
+                    msg = f"{writer.aggregate.prefix} is gone: the store is older than what it has acknowledged"
+                    raise Corrupt(msg) from None
                 if tail and (found := self._read_back(writer, tail, event_id)):
                     return found
+                if self._clock.monotonic() > deadline:
+                    msg = f"{subject} was refused again and again without another event there"
+                    raise BusUnavailable(msg) from None
             except Retryable as error:
                 if isinstance(error, StoreFull):
                     self.on_store_full()

@@ -16,7 +16,7 @@ import structlog
 
 from gym_bus import boundary
 from gym_bus.bus import Conflict, Listening, OnDelivery, OnStored, OnTold, Slots, Stored
-from gym_bus.errors import BusUnavailable, Retryable, StoreFull
+from gym_bus.errors import BusUnavailable, Permanent, Retryable, StoreFull
 from gym_bus.mailbox import Mailbox
 from gym_bus.nats_client import LeanClient, Received
 from gym_bus.nats_work import PullLoop
@@ -213,12 +213,18 @@ class NatsBus:
 
 
 @asynccontextmanager
-async def connect(url: str, user: str, password: str | None, *, name: str = "") -> AsyncGenerator[NatsBus]:
+async def connect(  # noqa: C901  one callback for each thing that happens to a connection
+    url: str, user: str, password: str | None, *, name: str = ""
+) -> AsyncGenerator[NatsBus]:
     """Connect as `user`; raises `Retryable` if the server does not answer within 5 s."""
     client = LeanClient()
     bus: NatsBus | None = None
 
+    refused = asyncio.Event()
+
     async def on_error(error: Exception) -> None:
+        if "authorization violation" in str(error).lower():
+            refused.set()
         if (violation := _VIOLATION.search(str(error))) and bus:
             bus.mailbox.refuse(violation.group(1))
             log.error("bus_refused", user=user, subject=violation.group(1))
@@ -260,6 +266,9 @@ async def connect(url: str, user: str, password: str | None, *, name: str = "") 
     except Exception as error:
         with contextlib.suppress(Exception):
             await client.close()
+        if refused.is_set():
+            msg = f"the bus at {url} refuses the user {user!r}: the password is wrong, or the server was set up by another gym-bus"
+            raise Permanent(msg) from error
         msg = f"the bus at {url} does not answer ({str(error) or type(error).__name__}): is it up? See `gym-bus bus status`"
         raise Retryable(msg) from error
     mailbox = Mailbox(client, f"{inbox_prefix(user)}.{secrets.token_hex(6)}")

@@ -6,7 +6,7 @@ Held in tests against the actors' own folded state.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Literal
 
 from gym_bus.errors import Permanent
@@ -71,7 +71,7 @@ def resume_state_of(connection: Connection, run_id: str) -> RunResume:
                 attempt=attempt,
                 stage=stage,
                 failures=failures,
-                retry_at=retry_at,
+                retry_at=retry_at.replace(tzinfo=UTC) if retry_at else None,
                 open_requests=tuple(requests),
                 holders=tuple(holders),
             )

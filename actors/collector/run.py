@@ -97,7 +97,7 @@ class RunMachine:
                 return _with(state, cancel_asks=_plus(state.cancel_asks, event.event_id, data.reason))
             case RunResumeRequested() if event.event_id not in state.answered:
                 return _with(state, resume_asks=_plus(state.resume_asks, event.event_id, data.config_digest))
-            case RunPaused():
+            case RunPaused() if event.event_id != state.paused_id:
                 return _with(state, paused=data, paused_id=event.event_id, pauses=state.pauses + 1)
             case RunResumed():
                 asks = tuple(a for a in state.resume_asks if a[0] != data.request_id)
@@ -111,7 +111,7 @@ class RunMachine:
                 return _answered(_with(state, cancel_asks=cancels, resume_asks=resumes), data.request_id)
             case RunFinished():
                 return _with(state, finished=data)
-            case Snapshot():
+            case Snapshot() if "progress" in data.state.get("state", {}):
                 return _with(state, progress=Progress.model_validate(data.state["state"]["progress"]))
             case _:
                 return state

@@ -142,7 +142,7 @@ class SessionMachine:
         """Fold one event of any actor."""
         data = event.data
         match data:
-            case ModelCallRequested() if data.turn == state.turn + 1:
+            case ModelCallRequested() if data.turn == state.turn + 1 and data.tries > state.call_tries:
                 return _with(
                     state,
                     sent=len(state.messages),

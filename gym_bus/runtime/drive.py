@@ -111,6 +111,8 @@ class Drive(Generic[S]):
         self._begin = begin
         self._inbox: asyncio.Queue[Envelope | _Done | Wake] = asyncio.Queue()
         self._siblings: dict[AggregateId, Writer] = {}
+        # Nothing is decided, and no handler ended, while one is stating something that the state does not know yet.
+        self._stating = asyncio.Lock()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._interrupts: dict[str, Callable[[], object]] = {}
@@ -245,10 +247,11 @@ class Drive(Generic[S]):
 
     async def _loop(self, group: asyncio.TaskGroup) -> None:
         while True:
-            await self._settle()
-            if self.machine.is_done(self.state):
-                return
-            self._reconcile(group)
+            async with self._stating:
+                await self._settle()
+                if self.machine.is_done(self.state):
+                    return
+                self._reconcile(group)
             await self._absorb(await self._inbox.get())
             while not self._inbox.empty():
                 await self._absorb(self._inbox.get_nowait())
@@ -275,13 +278,14 @@ class Drive(Generic[S]):
     async def append_sibling(self, aggregate: AggregateId, draft: Draft) -> Envelope:
         """Append one event to another aggregate that belongs to this one, claiming it on first use; it is folded too."""
         log_ = self.shell.log_of(aggregate.actor)
-        writer = self._siblings.get(aggregate)
-        if writer is None:
-            writer = await log_.claim(aggregate, self.attempt, draft.cause)
-            writer = writer or await log_.claim_over(aggregate, self.attempt, draft.cause)
-            self._siblings[aggregate] = writer
-        event = await log_.append(writer, draft)
-        self._evolve(event)
+        async with self._stating:
+            writer = self._siblings.get(aggregate)
+            if writer is None:
+                writer = await log_.claim(aggregate, self.attempt, draft.cause)
+                writer = writer or await log_.claim_over(aggregate, self.attempt, draft.cause)
+                self._siblings[aggregate] = writer
+            event = await log_.append(writer, draft)
+            self._evolve(event)
         return event
 
     async def _snapshot(self) -> None:

@@ -5,7 +5,11 @@ A lease only saves money (two workers doing the same thing); the fence is the sa
 
 from __future__ import annotations
 
+from typing import Final
+
 from gym_bus.clock import Clock
+
+FORGET_AFTER_LEASES: Final = 10
 
 
 def incarnation(host_id: str, boot_id: str) -> str:
@@ -27,7 +31,7 @@ class Presence:
         self._worker = worker
         self._lease_s = lease_s
         self._heard: dict[str, float] = {}
-        self._left: set[str] = set()
+        self._left: dict[str, float] = {}
         self._since = clock.monotonic()
 
     def heard(self, worker: str) -> None:
@@ -37,7 +41,7 @@ class Presence:
     def gone(self, worker: str) -> None:
         """Note that `worker` has said goodbye: its lease is over."""
         self._heard.pop(worker, None)
-        self._left.add(worker)
+        self._left[worker] = self._clock.monotonic()
 
     def reset(self) -> None:
         """Start all leases anew: while the bus was away nobody could be heard."""
@@ -70,5 +74,8 @@ class Presence:
         """Drop who has been silent for ten leases."""
         now = self._clock.monotonic()
         for worker, at in list(self._heard.items()):
-            if now - at > 10 * self._lease_s:
+            if now - at > FORGET_AFTER_LEASES * self._lease_s:
                 del self._heard[worker]
+        for worker, at in list(self._left.items()):
+            if now - at > FORGET_AFTER_LEASES * self._lease_s:
+                del self._left[worker]

@@ -13,6 +13,7 @@ from gym_bus.memory_bus import Faults
 from schemas.config import Inline, ScriptedModel
 from schemas.events import RunFinished
 from tests.support.checks import check_ledger, check_log, final_table
+from tests.support.invariants import check_invariants, is_sampled
 from tests.support.virtual_time import run_virtual
 from tests.support.world import SimHost, World, config, kill_at, read_ledger
 
@@ -77,4 +78,6 @@ async def _run(ledger: Path, targets: Targets, what: str, hosts: int, faults: Fa
     events = world.events()
     check_log(events)
     check_ledger(events, read_ledger(ledger))
+    if is_sampled():
+        check_invariants(world)
     return Outcome(final_table(events), dict(world.hits), finished, struck)

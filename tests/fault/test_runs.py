@@ -32,6 +32,7 @@ from schemas.events import (
 )
 from schemas.values import Failure, Message, ToolCall, Usage
 from tests.support.checks import check_ledger, check_log, final_table
+from tests.support.invariants import check_invariants
 from tests.support.virtual_time import run_virtual
 from tests.support.world import World, config, read_ledger
 
@@ -77,9 +78,10 @@ def with_model(world: World, model: FakeModel) -> FakeModel:
 
 
 async def settled(world: World) -> None:
-    """Wait until nothing is left to do, and check the log."""
+    """Wait until nothing is left to do, and check the log, with the SQL invariants too."""
     await world.quiet(120)
     check_log(world.events())
+    check_invariants(world)
     await world.stop()
 
 

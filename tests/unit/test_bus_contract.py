@@ -22,7 +22,7 @@ from schemas.ids import WORKER_KINDS
 # The server outlives whoever started it, on purpose: Popen complains about that when it is collected.
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")
 
-ACK_WAIT_S = 0.8
+ACK_WAIT_S = 0.6
 SOON_S = 5.0
 A_WHILE_S = 0.15
 HOST = "h7"

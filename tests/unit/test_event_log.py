@@ -195,11 +195,6 @@ def test_what_append_returns_is_what_the_log_holds() -> None:
     in_case(scenario)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="EventLog._stored keeps microseconds that the stored bytes do not have: EventLog._head should cut "
-    "`now` to milliseconds, `now.replace(microsecond=now.microsecond // 1000 * 1000)`",
-)
 def test_what_append_returns_has_the_stored_time() -> None:
     """The time in memory is the time in the log, to the digit."""
 
@@ -210,11 +205,6 @@ def test_what_append_returns_has_the_stored_time() -> None:
     in_case(scenario)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="EventLog.append folds the draft and not the masked bytes, so a takeover folds another conversation: when masking "
-    "changed the bytes, decode them instead of calling _stored (Codec.encode has to say so)",
-)
 def test_what_append_returns_is_masked_as_the_log_is() -> None:
     """A secret in an answer is unknown to whoever goes on in memory, as it is to whoever takes over from the log."""
 
@@ -352,11 +342,6 @@ def test_a_log_that_was_set_back_is_corrupt() -> None:
     in_case(scenario)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="EventLog._store goes round for ever when the aggregate is gone, past its patience: raise Corrupt when `tail is None and "
-    "writer.last_sequence`, and look at the deadline after a Conflict too",
-)
 def test_an_aggregate_that_vanished_is_corrupt() -> None:
     """A store restored from before my claim ends the worker instead of keeping it waiting."""
 

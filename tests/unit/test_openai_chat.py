@@ -1,4 +1,3 @@
-# ruff: noqa: ASYNC110  the condition is the backend's
 """A backend's answers and failures, met over a real socket."""
 
 from __future__ import annotations

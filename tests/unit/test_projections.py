@@ -166,7 +166,7 @@ def test_a_paused_run_with_halted_rollouts_can_be_resumed_from_the_projection() 
         world.start_host()
         await world.request_run(RUN, config(num_repeats=2))
         async with asyncio.timeout(60):
-            while not world.events(RunPaused):  # noqa: ASYNC110  in virtual time
+            while not world.events(RunPaused):
                 await asyncio.sleep(0.1)
 
     world = simulate(work, tasks=2)

@@ -1,4 +1,4 @@
-# ruff: noqa: ASYNC110, ASYNC220, ASYNC230, ASYNC240, FBT003  tests look at /proc, and wait for the kernel
+# ruff: noqa: ASYNC220, ASYNC230, ASYNC240, FBT003  tests look at /proc, and wait for the kernel
 """What every sandbox promises, checked on each provider; what only some can promise is marked so."""
 
 from __future__ import annotations
