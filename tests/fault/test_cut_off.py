@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from schemas.config import ScriptedModel, SimpleAgent
 from schemas.events import ModelCallRequested, RunCancelRequested
 from tests.support.checks import check_log
