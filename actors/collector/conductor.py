@@ -61,6 +61,7 @@ class Conductor:
     _courses: dict[int, _Course] = field(default_factory=dict)
     _done: bytearray = field(default_factory=bytearray)
     _counts: Counter[str] = field(default_factory=Counter)
+    _orphaned: deque[int] = field(default_factory=deque)
     _fresh: deque[int] = field(default_factory=deque)
     _due: list[tuple[datetime, int]] = field(default_factory=list)
     _active: dict[int, Drive[RolloutState]] = field(default_factory=dict)
@@ -76,7 +77,10 @@ class Conductor:
     # -- recovery --------------------------------------------------------------------------------------------------------------
 
     async def recover(self) -> None:
-        """Rebuild what is known from the log: finished rollouts, open ones, due retries."""
+        """Rebuild what is known from the log: finished rollouts, due retries, and those that an earlier owner left open.
+
+        The last are taken up first, also when nothing new may start: their sessions are running.
+        """
         state = self.drive.state
         index_of = {p.rollout_id: i for i, p in enumerate(self.rollouts)}
         self._done = bytearray(state.progress.bits().ljust((len(self.rollouts) + 7) // 8, b"\0"))
@@ -98,9 +102,7 @@ class Conductor:
         for index in range(len(self.rollouts)):
             known = self._courses.get(index)
             if not self._is_done(index) and (known is None or known.is_open):
-                self._fresh.append(index)
-        # What was open under the earlier owner goes first: its sessions are running.
-        self._fresh = deque(sorted(self._fresh, key=lambda i: i not in self._courses))
+                (self._fresh if known is None else self._orphaned).append(index)
         self._began = self.shell.clock.monotonic()
         self._snapshot_at = max(SNAPSHOT_MIN, int(sum(self._counts.values()) * 1.25))
 
@@ -141,10 +143,11 @@ class Conductor:
         if state.cancelled is not None:
             now = self.shell.clock.monotonic()
             self._cancelled_at = self._cancelled_at or now
-            if not self._active or now - self._cancelled_at > CANCEL_GRACE_S:
+            is_over = not self._active and not self._orphaned
+            if is_over or now - self._cancelled_at > CANCEL_GRACE_S:
                 return self._finish("cancelled")
             return None
-        if not self._active and not self._fresh and not self._due:
+        if not self._active and not self._orphaned and not self._fresh and not self._due:
             return self._finish("completed")
         for kind, reason in (("failure", self._halted), ("store", self._refused)):
             if reason and not self._active:
@@ -193,6 +196,8 @@ class Conductor:
     def _launch(self) -> float:
         """Start what may start; return the seconds until the next one might."""
         config = self.drive.state.request.config
+        while self._orphaned and len(self._active) < config.num_samples_in_parallel:
+            self._start(self._orphaned.popleft())
         if self._halted or self._refused or self.drive.state.cancelled is not None:
             return TICK_S
         while len(self._active) < config.num_samples_in_parallel:
