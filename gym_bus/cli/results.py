@@ -73,8 +73,8 @@ def print_results(course: Course, paths: dict[str, str], why_not: str | None) ->
 
 def print_next(run_id: str, *, has_failures: bool) -> None:
     """Print three commands to try."""
-    wanted = "state != 'scored'" if has_failures else "reward < 1"
-    columns = "rollout_id, state, reward, failure_reason"
+    wanted = "coalesce(reward, 0) < 1" if has_failures else "reward < 1"
+    columns = "rollout_id, state, reward, coalesce(failure_message, failure_reason) AS why"
     question = f"SELECT {columns} FROM rollouts WHERE run_id = '{run_id}' AND {wanted} LIMIT 10"  # noqa: S608  shown only
     print(f'\nnext:\n  gym-bus sql "{question}"\n  gym-bus log show {run_id} 0-0\n  gym-bus eval status {run_id}')
 

@@ -22,7 +22,7 @@ def command(statement: str, as_json: bool, as_csv: bool, max_rows: int, data_dir
     """Ask the projection of the log anything, while runs are going on too. It is DuckDB's SQL; nothing can be changed.
 
     \b
-    gym-bus sql "SELECT state, count(*) FROM rollouts GROUP BY state"
+    gym-bus sql "SELECT counted, count(*) FROM rollouts JOIN counted_as USING (state) GROUP BY counted"
     gym-bus sql "SELECT rollout_id, reward, failure_reason FROM rollouts WHERE reward < 1 LIMIT 10"
     gym-bus sql "SELECT view_name FROM duckdb_views() WHERE NOT internal" --csv
     """  # noqa: D301  \b keeps click from wrapping the examples
