@@ -187,6 +187,8 @@ class EventLog:
                 try:
                     tail = await self.bus.last(f"{writer.aggregate.prefix}.>")
                 except Retryable:
+                    await asyncio.sleep(backoff)
+                    backoff = min(backoff * 2, BACKOFF_MAX_S)
                     continue
                 if tail is None and writer.last_sequence:
                     msg = f"{writer.aggregate.prefix} is gone: the store is older than what it has acknowledged"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from gym_bus.errors import BadConfig
 from schemas.base import Frozen
@@ -41,6 +41,14 @@ class Settings(Frozen):
     store_min_free_bytes: int = Field(default=256 * 1024 * 1024, ge=0)
     idle_exit_s: float = Field(default=1800.0, gt=1)
 
+    @model_validator(mode="after")
+    def _lease_within_ack_wait(self) -> Self:
+        """Refuse a lease longer than `ack_wait_s`: work would be handed to others before its owner may be replaced."""
+        if self.lease_s > self.ack_wait_s:
+            msg = f"lease_s ({self.lease_s:g}) must not be longer than ack_wait_s ({self.ack_wait_s:g})"
+            raise ValueError(msg)
+        return self
+
     @property
     def heartbeat_s(self) -> float:
         """Return how often a host shows that it lives: three times per lease."""
@@ -60,6 +68,7 @@ def load_settings(environ: Mapping[str, str] = os.environ, **overrides: Any) -> 
         settings = Settings.model_validate({**given, **{k: v for k, v in overrides.items() if v is not None}})
     except ValidationError as error:
         first = error.errors()[0]
-        msg = f"setting {PREFIX}{str(first['loc'][0]).upper()}: {first['msg']}"
+        name = str(first["loc"][0]).upper() if first["loc"] else "LEASE_S"
+        msg = f"setting {PREFIX}{name}: {first['msg']}"
         raise BadConfig(msg) from error
     return settings.model_copy(update={"data_dir": settings.data_dir.absolute()})

@@ -102,7 +102,7 @@ def describe_result(result: ToolCallCompleted) -> str:
     """Return what the model is told about a command."""
     text = result.output or "(no output)"
     if result.truncated:
-        text += f"\n[output truncated: {len(result.output)} of {result.output_bytes} bytes shown]"
+        text += f"\n[output truncated: {len(result.output.encode())} of {result.output_bytes} bytes shown]"
     match result.ended_by:
         case "timeout":
             return f"{text}\n[ended at its deadline after {result.duration_s:.1f} s]"

@@ -18,7 +18,7 @@ import structlog
 from gym_bus import boundary
 from gym_bus.bus import Delivery, Slots, Stored
 from gym_bus.codec import Undecodable
-from gym_bus.errors import Fenced, GymBusError, Retryable
+from gym_bus.errors import Corrupt, Fenced, GymBusError, Retryable
 from gym_bus.event_log import Draft, Held
 from gym_bus.runtime.drive import REREAD, Drive, Shell
 from gym_bus.runtime.presence import Presence
@@ -89,7 +89,7 @@ class Worker:
     settings: Settings
     drives: dict[AggregateId, Drive[Any]] = field(default_factory=dict)
     _by_rollout: dict[tuple[str, str], list[Drive[Any]]] = field(default_factory=dict)
-    _by_run: dict[str, set[AggregateId]] = field(default_factory=dict)
+    _by_run: dict[str, dict[AggregateId, None]] = field(default_factory=dict)
     _holding: dict[str, _Holding] = field(default_factory=dict)
     _answered: OrderedDict[str, None] = field(default_factory=OrderedDict)
     _group: asyncio.TaskGroup | None = None
@@ -141,7 +141,7 @@ class Worker:
             return
         try:
             request = self.shell.log.decode(stored)
-        except Undecodable as error:
+        except (Undecodable, Corrupt) as error:  # Corrupt: its blob is missing or differs
             slots.give()
             self._spawn(self._park(stored, delivery, error))
             return
@@ -206,7 +206,7 @@ class Worker:
     def _register(self, drive: Drive[Any]) -> None:
         self.drives[drive.aggregate] = drive
         self._by_rollout.setdefault(drive.aggregate.rollout, []).append(drive)
-        self._by_run.setdefault(drive.aggregate.run_id, set()).add(drive.aggregate)
+        self._by_run.setdefault(drive.aggregate.run_id, {})[drive.aggregate] = None
 
     def _unregister(self, drive: Drive[Any]) -> None:
         if self.drives.get(drive.aggregate) is drive:
@@ -216,8 +216,8 @@ class Worker:
             siblings.remove(drive)
         if not siblings:
             self._by_rollout.pop(drive.aggregate.rollout, None)
-        same_run = self._by_run.get(drive.aggregate.run_id, set())
-        same_run.discard(drive.aggregate)
+        same_run = self._by_run.get(drive.aggregate.run_id, {})
+        same_run.pop(drive.aggregate, None)
         if not same_run:
             self._by_run.pop(drive.aggregate.run_id, None)
 
@@ -282,7 +282,7 @@ class Worker:
                 str(raw.get("event_id", request_id)),
                 int(raw.get("attempt", 1)),
             )
-        except (Undecodable, ValueError):
+        except (Undecodable, Corrupt, ValueError):
             pass
         failure = Failure(kind="parked", message=f"{type(error).__name__}: {error}"[:2000], terminal=True)
         parked = RequestParked(request_id=request_id, request_type=raw_type, tries=1, failure=failure)
@@ -317,7 +317,7 @@ class Worker:
         self._run_facts[event.run_id] = event
         if len(self._run_facts) > RUN_FACTS_KEPT:
             self._run_facts.popitem(last=False)
-        for aggregate in self._by_run.get(event.run_id, set()):
+        for aggregate in self._by_run.get(event.run_id, {}):
             self.drives[aggregate].offer(event)
 
     def _hand_out(self, stored: Stored, drives: Sequence[Drive[Any]]) -> None:

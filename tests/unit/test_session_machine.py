@@ -410,10 +410,6 @@ def test_a_result_is_told_with_its_end(result: ToolCallCompleted, expected: str)
     assert describe_result(result) == expected
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="describe_result compares characters with bytes: say how many bytes of the output are shown, len(result.output.encode())",
-)
 def test_a_truncated_result_counts_bytes_as_bytes() -> None:
     """The two numbers are of one unit."""
     told = describe_result(ran(output="äöü", output_bytes=9, truncated=True))
