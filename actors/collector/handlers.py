@@ -8,13 +8,13 @@ from typing import Any, Final, cast
 
 from actors.collector import plan
 from actors.collector.conductor import Admission, Conductor, StartDrive, rollouts_of
-from actors.collector.run import AwaitStore, Conduct, MakePlan, RunState
+from actors.collector.run import AwaitStore, Conduct, MakePlan, RunState, never_started
 from gym_bus.blobs import Blobs
 from gym_bus.errors import GymBusError
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
 from schemas.config import TasksetConfig
-from schemas.events import RunFinished, RunResumed, RunStarted
+from schemas.events import RunResumed, RunStarted
 from schemas.tasks import Task
 from schemas.values import Failure
 
@@ -46,17 +46,7 @@ class RunHandlers:
             ref = await asyncio.to_thread(self._blobs.put, plan.dump(chosen), "application/jsonl")
         except GymBusError as error:
             failure = Failure(kind="internal", message=str(error), stage="seed", terminal=True)
-            finished = RunFinished(
-                request_id=state.request_id,
-                state="failed",
-                planned=0,
-                scored=0,
-                failed=0,
-                masked=0,
-                missing=0,
-                failure=failure,
-            )
-            return Draft(finished, state.request_id)
+            return never_started(state, failure)
         started = RunStarted(
             plan=ref,
             tasks=len(chosen),

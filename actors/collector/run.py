@@ -166,18 +166,16 @@ class RunMachine:
         if state.finished or state.paused:
             return ()
         if not state.started:
-            over = RunFinished(
-                request_id=state.request_id,
-                state="failed",
-                planned=0,
-                scored=0,
-                failed=0,
-                masked=0,
-                missing=0,
-                failure=failure,
-            )
-            return (Draft(over, state.request_id),)
+            return (never_started(state, failure),)
         return (Draft(RunPaused(kind="failure", reason=failure.message), state.started_id, str(state.pauses)),)
+
+
+def never_started(state: RunState, failure: Failure) -> Draft:
+    """Return the end of a run that could not be planned: nothing was planned, so nothing is missing."""
+    finished = RunFinished(
+        request_id=state.request_id, state="failed", planned=0, scored=0, failed=0, masked=0, missing=0, failure=failure
+    )
+    return Draft(finished, state.request_id)
 
 
 def _plus(asks: tuple[tuple[str, str], ...], request_id: str, text: str) -> tuple[tuple[str, str], ...]:
