@@ -26,6 +26,7 @@ from typing import Final
 
 import structlog
 
+from actors.collector.room import Room
 from actors.reaper import reap_places
 from actors.services import Services
 from actors.wiring import Surroundings, make_worker
@@ -42,13 +43,12 @@ from gym_bus.runtime.worker import Worker
 from gym_bus.secrets_store import SecretsStore
 from gym_bus.server import BusAddress, EmbeddedServer
 from gym_bus.settings import Settings, load_settings
-from gym_bus.topology import event_stream, place_of
+from gym_bus.topology import FULL_SHARE, event_stream, place_of
 from schemas.ids import WORKER_KINDS, WorkerKind
 
 log = structlog.get_logger(__name__)
 
 BUS_WAIT_S: Final = 60.0
-STORE_FULL_SHARE: Final = 0.9
 MAX_HOSTS: Final = 256
 DRAIN_ORDER: Final = ("collector", "harness", "verifier", "sandbox")
 
@@ -146,7 +146,7 @@ class Host:
                 provider_for=services.provider_for,
                 grader=services.grader,
                 load_tasks=services.load_tasks,
-                admission=self._admission,
+                look_at_log=self._look_at_log,
                 places=self._places,
             )
             await stack.enter_async_context(self._first_bus.hear("gym.hb.>", lambda _, body: _pulse(presence, body)))
@@ -222,13 +222,15 @@ class Host:
     async def _places(self) -> Sequence[str]:
         return [place_of(name) for name in await places_of(self.buses["sandbox"], "sandbox")]
 
-    async def _admission(self) -> str | None:
-        """Say why nothing new may start: the store is nearly full."""
+    async def _look_at_log(self) -> Room:
+        """Return how much more the log takes before nothing new may start."""
         answer = await self.buses["collector"].api(f"STREAM.INFO.{event_stream(0)}")
         limit, used = answer["config"]["max_bytes"], answer["state"]["bytes"]
-        if 0 < limit * STORE_FULL_SHARE <= used:
-            return f"the store holds {used:,} of at most {limit:,} bytes: make room, then `gym-bus bus down` and `up` raise the limit"
-        return None
+        if limit <= 0:
+            return Room()
+        left = int(limit * FULL_SHARE) - used
+        how = "make room, then `gym-bus bus down` and `up` raise the limit"
+        return Room(left, f"the store holds {used:,} of at most {limit:,} bytes: {how}" if left <= 0 else None)
 
 
 def _pulse(presence: Presence, body: bytes) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from actors.collector.conductor import Admission
 from actors.collector.handlers import RunHandlers
+from actors.collector.room import Look
 from actors.collector.run import RunMachine
 from actors.harness.handlers import ModelHandlers
 from actors.harness.session import SessionMachine
@@ -97,7 +97,7 @@ class Surroundings:
     provider_for: Callable[[SandboxConfig], SandboxProvider]
     grader: Grader
     load_tasks: Callable[[TasksetConfig], Awaitable[list[Task]]]
-    admission: Admission
+    look_at_log: Look
     places: Callable[[], Awaitable[Sequence[str]]]
 
 
@@ -145,7 +145,7 @@ def _collector(around: Surroundings) -> tuple[Worker, Places]:
     def start(drive: Drive[Any]) -> None:
         worker.start(drive)
 
-    handlers = RunHandlers(around.load_tasks, around.blobs, start, around.admission)
+    handlers = RunHandlers(around.load_tasks, around.blobs, start, around.look_at_log)
     shell = _shell("collector", around, handlers.table())
     role = _role("collector", RunMachine(), lambda _: "_")
 

@@ -19,13 +19,13 @@ from gym_bus.errors import GymBusError
 from gym_bus.kept_process import Backoff
 from gym_bus.server import BusAddress, EmbeddedServer
 from gym_bus.settings import Settings
+from gym_bus.topology import FULL_SHARE
 
 log = structlog.get_logger(__name__)
 
 POLL_S: Final = 0.1
 HEALTH_EVERY_S: Final = 2.0
 SHARDS: Final = 1
-STORE_FULL_SHARE: Final = 0.9
 HOW_TO_RAISE: Final = (
     "make room on the disk (or raise GYM_BUS_STORE_MAX_BYTES, if it is set), then `gym-bus bus down` and "
     "`gym-bus eval resume RUN`"
@@ -157,7 +157,7 @@ class KeptBus:
             self.store["reason"] = f"{free:,} bytes are free, fewer than {self.settings.store_min_free_bytes:,}"
         elif not is_well:
             self.store.update(state="unknown", reason=said)
-        elif (size := await asyncio.to_thread(self.server.fill)) and size[0] >= size[1] * STORE_FULL_SHARE:
+        elif (size := await asyncio.to_thread(self.server.fill)) and size[0] >= size[1] * FULL_SHARE:
             reason = f"the log holds {size[0]:,} of at most {size[1]:,} bytes; {HOW_TO_RAISE}"
             self.store.update(state="full", reason=reason)
         if is_frozen and has_room:

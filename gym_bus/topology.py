@@ -15,6 +15,8 @@ from schemas.ids import WORKER_KINDS
 EVENT_STREAM: Final = "GYM_EVT_"
 QUEUE_STREAM: Final = "GYM_CMD_"
 MAX_PAYLOAD: Final = 1024 * 1024
+FULL_SHARE: Final = 0.9
+"""From this share of an event stream's limit on nothing new starts; the rest is for what is under way."""
 
 MAY_ASK: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": ("collector", "harness", "sandbox", "verifier"),  # the last three: parked requests, driven again

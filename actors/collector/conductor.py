@@ -10,7 +10,7 @@ import base64
 import contextlib
 import heapq
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -18,6 +18,7 @@ from typing import Any, Final
 from actors.collector import plan
 from actors.collector.plan import Planned
 from actors.collector.rollout import RolloutMachine, RolloutState
+from actors.collector.room import Admission
 from actors.collector.run import Progress, RunState
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Shell
@@ -28,13 +29,10 @@ from schemas.ids import RUN_LEVEL
 from schemas.values import HALTING
 
 TICK_S: Final = 0.5
-ADMISSION_EVERY_S: Final = 2.0
 CANCEL_GRACE_S: Final = 30.0
 SNAPSHOT_MIN: Final = 512
 
 StartDrive = Callable[[Drive[Any]], None]
-Admission = Callable[[], Awaitable[str | None]]
-"""Says why no further rollout may start (the store is nearly full), or None."""
 
 
 @dataclass(slots=True)
@@ -69,8 +67,6 @@ class Conductor:
     _launched: int = 0
     _began: float = 0.0
     _halted: str | None = None
-    _refused: str | None = None
-    _asked_admission_at: float = -1e9
     _snapshot_at: int = SNAPSHOT_MIN
     _cancelled_at: float | None = None
 
@@ -132,7 +128,7 @@ class Conductor:
             self._changed.clear()
             if statement := self._statement():
                 return statement
-            await self._ask_admission()
+            await self.admission.look(len(self._active))
             wait_s = self._launch()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -149,10 +145,10 @@ class Conductor:
             return None
         if not self._active and not self._orphaned and not self._fresh and not self._due:
             return self._finish("completed")
-        for kind, reason in (("failure", self._halted), ("store", self._refused)):
+        for kind, reason in (("failure", self._halted), ("store", self.admission.refusal)):
             if reason and not self._active:
                 pause = RunPaused(kind="store" if kind == "store" else "failure", reason=reason)
-                self._refused = None
+                self.admission.forget()
                 return Draft(pause, state.started_id, str(state.pauses))
         if sum(self._counts.values()) >= self._snapshot_at:
             return self._snapshot()
@@ -187,20 +183,14 @@ class Conductor:
         data = {"state": state.model_dump(mode="json"), "read_after": 0}
         return Draft(Snapshot(state=data), None, f"done-{done}")
 
-    async def _ask_admission(self) -> None:
-        now = self.shell.clock.monotonic()
-        if now - self._asked_admission_at >= ADMISSION_EVERY_S:
-            self._asked_admission_at = now
-            self._refused = await self.admission()
-
     def _launch(self) -> float:
         """Start what may start; return the seconds until the next one might."""
         config = self.drive.state.request.config
         while self._orphaned and len(self._active) < config.num_samples_in_parallel:
             self._start(self._orphaned.popleft())
-        if self._halted or self._refused or self.drive.state.cancelled is not None:
+        if self._halted or self.admission.refusal or self.drive.state.cancelled is not None:
             return TICK_S
-        while len(self._active) < config.num_samples_in_parallel:
+        while len(self._active) < config.num_samples_in_parallel and self.admission.allows_one:
             allowed_at = self._began + self._launched / config.ramp_per_s
             wait_s = allowed_at - self.shell.clock.monotonic()
             if self._launched < config.num_samples_in_parallel and wait_s > 0:
@@ -209,6 +199,7 @@ class Conductor:
             if index is None:
                 break
             self._launched += 1
+            self.admission.take()
             self._start(index)
         if self._due:
             until = (self._due[0][0] - self.shell.clock.now()).total_seconds()

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 from actors.collector import plan
-from actors.collector.conductor import Admission, Conductor, StartDrive, rollouts_of
+from actors.collector.conductor import Conductor, StartDrive, rollouts_of
+from actors.collector.room import Admission, Look
 from actors.collector.run import AwaitStore, Conduct, MakePlan, RunState, never_started
 from gym_bus.blobs import Blobs
 from gym_bus.errors import GymBusError
@@ -29,13 +30,13 @@ class RunHandlers:
         load_tasks: Callable[[TasksetConfig], Awaitable[list[Task]]],
         blobs: Blobs,
         start: StartDrive,
-        admission: Admission,
+        look: Look,
     ) -> None:
-        """Load tasks with `load_tasks`, keep plans in `blobs`, run rollouts with `start`."""
+        """Load tasks with `load_tasks`, keep plans in `blobs`, run rollouts with `start` while `look` sees room in the log."""
         self._load_tasks = load_tasks
         self._blobs = blobs
         self._start = start
-        self._admission = admission
+        self._look = look
 
     async def make_plan(self, drive: Drive[RunState], effect: MakePlan) -> Outcome:  # noqa: ARG002  all is in the state
         """Load and select the tasks, store the plan, state the start; or state why there is nothing to run."""
@@ -63,14 +64,14 @@ class RunHandlers:
         if drive.held is None and state.started:
             content = await asyncio.to_thread(self._blobs.get, state.started.plan)
             rollouts = await asyncio.to_thread(rollouts_of, content, state.request.config)
-            new = Conductor(drive.shell, drive, self._start, self._admission, rollouts)
+            new = Conductor(drive.shell, drive, self._start, Admission(self._look, drive.shell.clock), rollouts)
             await new.recover()
             drive.held = new
         return await cast("Conductor", drive.held).conduct()
 
     async def await_store(self, drive: Drive[RunState], effect: AwaitStore) -> Outcome:  # noqa: ARG002  all is in the state
         """Look at the store until it has room."""
-        while await self._admission():  # noqa: ASYNC110  the store tells nobody that it has room again
+        while (await self._look()).refusal:  # noqa: ASYNC110  the store tells nobody that it has room again
             await asyncio.sleep(STORE_POLL_S)
         paused_id = drive.state.paused_id or drive.state.request_id
         return Draft(RunResumed(request_id=paused_id, reason="the store has room again"), paused_id)

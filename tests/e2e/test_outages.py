@@ -216,9 +216,12 @@ def test_the_store_is_nearly_full(run: RealRun) -> None:
 
 
 def test_the_store_is_at_its_limit(run: RealRun) -> None:
-    """Too quick for the last tenth: what is under way waits, `eval status` says so, and all goes on with a higher limit."""
+    """Rollouts too large for the last tenth: what is under way waits, `eval status` says so, and all goes on with a higher limit."""
     run.environ = {"GYM_BUS_STORE_MAX_BYTES": str(MIB), "GYM_BUS_DRAIN_S": "2"}
-    with_raised_limit(run, run.arguments(size=60, repeats=3, latency_s=0.01), 180, "store: full: the log holds ")
+    arguments = run.arguments(size=20, repeats=2, latency_s=0.01, padding="\n" + 4000 * "(no hurry) ")
+    with_raised_limit(run, arguments, 40, "store: full: the log holds ")
+    pause = next((e.sequence for e in run.events() if isinstance(e.data, RunPaused)), None)
+    assert pause is None, "the run was paused in time, and so this test shows nothing"
 
 
 def with_raised_limit(run: RealRun, arguments: list[str], count: int, *said: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from actors.collector.room import ROLLOUT_BYTES, Room
 from gym_bus.memory_bus import MemoryBus
 from providers.models.base import ModelAnswer, ModelCall, ModelError
 from providers.sandboxes.base import BoxLost, ExecResult
@@ -439,7 +440,7 @@ def test_full_store_pauses_admission_and_goes_on() -> None:
         world.start_host()
         await world.request_run("r1", config(num_samples_in_parallel=4))
         await asyncio.sleep(4)
-        world.refused = "the store holds 95 of 100 bytes"
+        world.room = Room(-5, "the store holds 95 of 100 bytes")
         await asyncio.sleep(20)
         paused = [e.data for e in world.events() if isinstance(e.data, RunPaused)]
         assert len(paused) == 1
@@ -447,10 +448,36 @@ def test_full_store_pauses_admission_and_goes_on() -> None:
         before = len(model.calls)
         await asyncio.sleep(20)
         assert len(model.calls) == before
-        world.refused = None
+        world.room = Room()
         finished = await world.finished("r1")
         await settled(world)
         assert finished.scored == 40
+
+    run_virtual(scenario())
+
+
+def test_a_log_nearly_full_is_filled_slowly() -> None:
+    """With room for a few rollouts, a few are under way, and the log is looked at before each start that might find no room."""
+
+    async def scenario() -> None:
+        world = World(tasks=40)
+        model = with_model(world, FakeModel(lambda _: says("<answer>1</answer>")))
+        model.delay_s = 1.0
+        limit = 40 * ROLLOUT_BYTES
+
+        async def look_at_log() -> Room:
+            used = ROLLOUT_BYTES * len(world.events(RolloutFinished))
+            return Room(limit - used, "the store is full" if used >= limit else None)
+
+        world.look_at_log = look_at_log  # type: ignore[method-assign]
+        world.start_host()
+        await world.request_run("r1", config(num_samples_in_parallel=30, num_repeats=2))
+        await asyncio.sleep(60)
+        assert [e.data.kind for e in world.events() if isinstance(e.data, RunPaused)] == ["store"]
+        assert len(world.events(RolloutFinished)) == 40
+        limit = 1000 * ROLLOUT_BYTES
+        assert (await world.finished("r1")).scored == 80
+        await settled(world)
 
     run_virtual(scenario())
 

@@ -78,11 +78,20 @@ class RealRun:
         )
 
     def arguments(
-        self, *more: str, sandbox: str = "inline", size: int = 4, repeats: int = 3, latency_s: float = 0.05
+        self,
+        *more: str,
+        sandbox: str = "inline",
+        size: int = 4,
+        repeats: int = 3,
+        latency_s: float = 0.05,
+        padding: str = "",
     ) -> list[str]:
-        """Return the arguments of a small run with a ledger."""
+        """Return the arguments of a small run with a ledger; every question ends with `padding`."""
         config, tasks = self.directory / "run.yaml", self.directory / "sums.jsonl"
-        rows = [{"id": f"sum-{i}", "question": f"What is {i} + {7 * i}?", "answer": str(8 * i)} for i in range(size)]
+        rows = [
+            {"id": f"sum-{i}", "question": f"What is {i} + {7 * i}?{padding}", "answer": str(8 * i)}
+            for i in range(size)
+        ]
         tasks.write_text("".join(json.dumps(row) + "\n" for row in rows))
         config.write_text(
             json.dumps(

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from actors.collector.room import Room
 from actors.reaper import reap_places
 from actors.wiring import Surroundings, make_worker
 from adapters.benchmarks.base import Grade
@@ -140,7 +141,7 @@ class SimHost:
             provider_for=world.provider_for,
             grader=SumGrader(),
             load_tasks=world.load_tasks,
-            admission=world.admission,
+            look_at_log=world.look_at_log,
             places=world.places,
         )
         try:
@@ -194,13 +195,13 @@ class World:
         self.hosts: dict[str, SimHost] = {}
         self.all_hosts: list[SimHost] = []
         self.boots = 0
-        self.refused: str | None = None
+        self.room = Room()
         self.hits: Counter[str] = Counter()
         self.models: dict[str, Model] = {}
 
-    async def admission(self) -> str | None:
-        """Say whether the store is full."""
-        return self.refused
+    async def look_at_log(self) -> Room:
+        """Return how much room the log has."""
+        return self.room
 
     async def load_tasks(self, _: Any) -> list[Task]:
         """Return the tasks."""
