@@ -3,7 +3,8 @@
 Everything DuckDB writes is written in one thread of its own; questions have two more, results one. It serves
 
     gym.query    {"sql", "parameters", "max_rows", "offset", "after_seq", "timeout_s"} -> columns, types, rows,
-    truncated, cursor, lag gym.export   {"run_id"} -> {"paths": {name: path}}
+    truncated, cursor, lag
+    gym.export   see actors.exports
 
 An answer that does not fit into one message (900 KB) ends early with `truncated`; asked again with `offset`, it goes
 on there.
@@ -20,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import duckdb
-import pydantic_core
 import structlog
 
+from actors.exports import Exports
 from gym_bus import boundary
 from gym_bus.blobs import DirectoryBlobs
 from gym_bus.errors import BusUnavailable, GymBusError, Retryable
@@ -45,7 +46,6 @@ IDLE_CHECKPOINT_S: Final = 2.0
 AFTER_SEQ_WAIT_S: Final = 5.0
 BACKOFF_MIN_S: Final = 0.1
 BACKOFF_MAX_S: Final = 5.0
-EXPORT_RETRY_S: Final = 30.0
 
 
 class Projector:
@@ -60,13 +60,12 @@ class Projector:
         self._worker = host_id
         self._writer = ThreadPoolExecutor(1, "projector")
         self._askers = ThreadPoolExecutor(2, "questions")
-        self._exporter = ThreadPoolExecutor(1, "results")
         self._connection: store.Connection | None = None
         self._ingest: Ingest | None = None
         self._readers: dict[int, ShardReader] = {}
         self._arrived = asyncio.Event()
         self._advanced = asyncio.Condition()
-        self._waiting: dict[str, dict[int, int]] = {}
+        self._exports = Exports(lambda: self.position, lambda: self._connection, self._ends, self._advanced)
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -80,13 +79,13 @@ class Projector:
                     group.create_task(self._readers[shard].run())
                 desk = Desk(self._bus, group)
                 await stack.enter_async_context(desk.open("gym.query", self._answer))
-                await stack.enter_async_context(desk.open("gym.export", self._export))
+                await stack.enter_async_context(desk.open("gym.export", self._exports.answer))
                 group.create_task(self._beat())
-                group.create_task(self._export_finished())
+                group.create_task(self._exports.run(await self._finished()))
                 log.info("projector_ready", path=str(self._path), cursor=self.position)
                 await self._project()
         finally:
-            await asyncio.to_thread(self._exporter.shutdown, cancel_futures=True)
+            await asyncio.to_thread(self._exports.shutdown)
             await asyncio.get_running_loop().run_in_executor(self._writer, self._close)
             self._writer.shutdown(wait=False)
             self._askers.shutdown(wait=False, cancel_futures=True)
@@ -147,6 +146,16 @@ class Projector:
             raise BusUnavailable(msg)
         return found
 
+    async def _ends(self) -> dict[int, int]:
+        """Return where every shard ends."""
+        return {shard: last for shard, (last, _) in (await self._streams()).items()}
+
+    async def _finished(self) -> list[tuple[str, Path]]:
+        """Return the runs that the projection knows to be over."""
+        if self._connection is None:
+            return []
+        return await asyncio.get_running_loop().run_in_executor(self._writer, results.finished_runs, self._connection)
+
     def _reconnected(self) -> None:
         for reader in self._readers.values():
             reader.restart()
@@ -196,7 +205,7 @@ class Projector:
                 wait_s = min(wait_s * 2, BACKOFF_MAX_S)
                 await self._open()
         if applied.finished_runs:
-            await self._note_finished(applied.finished_runs)
+            await self._exports.note_finished(applied.finished_runs)
         async with self._advanced:
             self._advanced.notify_all()
 
@@ -211,65 +220,6 @@ class Projector:
         with contextlib.suppress(duckdb.Error):  # a reader's transaction or a full disk: the next quiet moment will do
             if self._connection is not None:
                 self._connection.execute("checkpoint")
-
-    # -- results -------------------------------------------------------------------------------------------------------
-
-    async def _note_finished(self, run_ids: list[str]) -> None:
-        """Have results written once everything is here that was in the log when the run's end was seen."""
-        try:
-            ends = {shard: last for shard, (last, _) in (await self._streams()).items()}
-        except GymBusError:
-            ends = {}
-        self._waiting.update(dict.fromkeys(run_ids, ends))
-
-    async def _export_finished(self) -> None:
-        """Write the results of every run that is over and has no manifest."""
-        loop = asyncio.get_running_loop()
-        for run_id, directory in await loop.run_in_executor(self._writer, self._finished):
-            if not await asyncio.to_thread((directory / results.MANIFEST).exists):
-                self._waiting[run_id] = {}
-        while True:
-            due = [run_id for run_id, ends in self._waiting.items() if self._has(ends)]
-            for run_id in due:
-                del self._waiting[run_id]
-                try:
-                    await loop.run_in_executor(self._exporter, self._write_results, run_id)
-                except Retryable as error:
-                    log.warning("results_delayed", run_id=run_id, reason=str(error), wait_s=EXPORT_RETRY_S)
-                    loop.call_later(EXPORT_RETRY_S, self._waiting.__setitem__, run_id, {})
-                except GymBusError as error:
-                    log.warning("results_refused", run_id=run_id, reason=str(error))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_S), self._advanced:
-                    await self._advanced.wait()
-
-    def _has(self, wanted: dict[int, int]) -> bool:
-        cursor = self.position
-        return all(cursor.get(shard, 0) >= seq for shard, seq in wanted.items())
-
-    def _finished(self) -> list[tuple[str, Path]]:
-        return results.finished_runs(self._connection) if self._connection is not None else []
-
-    def _write_results(self, run_id: str) -> dict[str, str]:
-        if self._connection is None:
-            msg = "the projection is being opened again"
-            raise Retryable(msg)
-        boundary.reach("projector", "before_export")
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute("begin transaction read only")
-                paths = results.export(cursor, run_id)
-                cursor.execute("rollback")
-        except duckdb.Error as error:
-            msg = f"the results of run {run_id} cannot be read: {error}"
-            raise Retryable(msg) from error
-        boundary.reach("projector", "exported")
-        log.info("results_written", run_id=run_id, manifest=paths[results.MANIFEST])
-        return paths
-
-    async def _export(self, body: bytes) -> dict[str, Any]:
-        run_id = str(pydantic_core.from_json(body)["run_id"])
-        return {"paths": await asyncio.get_running_loop().run_in_executor(self._exporter, self._write_results, run_id)}
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
@@ -289,7 +239,7 @@ class Projector:
         """Wait until the projection has taken in what is wanted; after 5 s answer with what there is."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AFTER_SEQ_WAIT_S), self._advanced:
-                await self._advanced.wait_for(lambda: self._has(wanted))
+                await self._advanced.wait_for(lambda: ask.covers(self.position, wanted))
 
     async def _beat(self) -> None:
         while True:

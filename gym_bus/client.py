@@ -35,7 +35,7 @@ from schemas.ids import RUN_LEVEL
 USER: Final = "cli"
 PATIENCE_S: Final = 20.0
 QUERY_TIMEOUT_S: Final = 10.0
-EXPORT_TIMEOUT_S: Final = 120.0
+EXPORT_SAID_WITHIN_S: Final = 10.0
 MAX_ROWS: Final = 10_000
 
 
@@ -166,13 +166,16 @@ async def query(
     return Answer(**known)
 
 
-async def export(bus: NatsBus, run_id: str, timeout_s: float = EXPORT_TIMEOUT_S) -> dict[str, str]:
-    """Have the results of a run written, and return their paths by name. Raises `ProjectorSilent`, `QueryFailed`."""
-    answer = await _ask(bus, "gym.export", {"run_id": run_id}, timeout_s)
+async def export(bus: NatsBus, run_id: str, after_seq: Mapping[str, int]) -> dict[str, str] | None:
+    """Have the results of a run written; return their paths by name, None while the projector is at it: ask again.
+
+    The results know the log up to `after_seq` (shard to sequence). Raises `ProjectorSilent`, `QueryFailed`.
+    """
+    answer = await _ask(bus, "gym.export", {"run_id": run_id, "after_seq": dict(after_seq)}, EXPORT_SAID_WITHIN_S)
     if "error" in answer:
         msg = f"no results of {run_id}: {answer['error']}"
         raise QueryFailed(msg)
-    paths: dict[str, str] = answer["paths"]
+    paths: dict[str, str] | None = answer.get("paths")
     return paths
 
 

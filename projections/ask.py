@@ -7,6 +7,7 @@ off for the whole database, and the settings are locked (`store.lock_down`).
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -46,6 +47,11 @@ def parse(body: bytes) -> Question:
         first = error.errors()[0]
         msg = f"not a question: {'.'.join(str(part) for part in first['loc']) or 'body'}: {first['msg']}"
         raise Permanent(msg) from error
+
+
+def covers(cursor: Mapping[int, int], wanted: Mapping[int, int]) -> bool:
+    """Say whether a projection at `cursor` has taken in all that is `wanted` (shard to sequence)."""
+    return all(cursor.get(shard, 0) >= sequence for shard, sequence in wanted.items())
 
 
 def check(sql: str) -> None:

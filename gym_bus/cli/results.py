@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gym_bus.cli.tables import print_table
-from gym_bus.client import ProjectorSilent, QueryFailed, export, query
+from gym_bus.client import ProjectorSilent, QueryFailed, export
 
 if TYPE_CHECKING:
     from gym_bus.cli.course import Course
     from gym_bus.nats_bus import NatsBus
 
-BEHIND_PATIENCE_S: Final = 600.0
+BUSY_PATIENCE_S: Final = 600.0
 SILENT_PATIENCE_S: Final = 60.0
 REFUSAL_PATIENCE_S: Final = 10.0
 KS_SHOWN: Final = 5
@@ -27,10 +27,9 @@ async def fetch_results(bus: NatsBus, course: Course) -> tuple[dict[str, str], s
     wanted = {str(course.shard): course.finished_sequence}
     while True:
         try:
-            answer = await query(bus, "SELECT 1", after_seq=wanted)
-            if (answer.cursor or {}).get(str(course.shard), 0) >= course.finished_sequence:
-                return await export(bus, course.run_id), None
-            reason, patience_s = "the projector has not read the run's end yet", BEHIND_PATIENCE_S
+            if paths := await export(bus, course.run_id, wanted):
+                return paths, None
+            reason, patience_s = "the projector is still at it", BUSY_PATIENCE_S
         except ProjectorSilent as error:
             reason, patience_s = str(error), SILENT_PATIENCE_S
         except QueryFailed as error:

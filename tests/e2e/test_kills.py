@@ -29,6 +29,7 @@ SAMPLE = (
     "sandbox.before_ack",
     "verifier.effect_started",
     "projector.before_commit",
+    "projector.exported",
 )
 BUS_SAMPLE = ("harness.appended", "sandbox.append_sent", "model.appended")
 NEEDS_A_LOSS = {"sandbox.decided"}

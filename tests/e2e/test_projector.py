@@ -143,9 +143,11 @@ async def test_a_log_that_grows_and_a_bus_that_dies(place: Place) -> None:
         await place.publish(place.stored[half:])
         assert (await caught_up(place))["rows"] == [[len(place.stored)]]
         async with place.cli() as cli:
-            exported = await ask(cli, "gym.export", run_id=RUN)
+            exported = await ask(cli, "gym.export", run_id=RUN, after_seq={"0": 1})
             assert Path(exported["paths"]["manifest.json"]) == place.manifest
             assert "error" in await ask(cli, "gym.export", run_id="nobody")
+            assert "error" in await ask(cli, "gym.export", run_id=RUN, after_seq="all")
+            assert await ask(cli, "gym.export", run_id=RUN, after_seq={"0": 10**9}) == {"pending": True}
             assert "error" in await ask(cli, "gym.query", sql="select 1; select 2")
     finally:
         assert stop(process) == 0

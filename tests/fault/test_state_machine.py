@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from actors.collector.room import Room
 from schemas.config import Inline, Retries, ScriptedModel
 from schemas.events import RunCancelRequested, RunFinished
 from tests.support.checks import check_ledger, check_log, final_table
@@ -166,7 +167,7 @@ class Chaos(RuleBasedStateMachine):
     def the_store_changes(self, is_full: bool, is_refusing: bool) -> None:
         """It refuses every event, or so many that nothing new is started, or has room again."""
         self.world.server.max_messages = len(self.world.server.events) if is_full and self.runs else None
-        self.world.refused = "the store is nearly full" if is_refusing else None
+        self.world.room = Room(0, "the store is nearly full") if is_refusing else Room()
 
     # -- and what must hold ----------------------------------------------------------------------------------------------------
 
@@ -192,7 +193,8 @@ class Chaos(RuleBasedStateMachine):
     async def _quiet(self) -> None:
         faults = self.world.server.faults
         faults.ack_lost = faults.live_lost = faults.delivered_twice = 0.0
-        self.world.server.max_messages = self.world.refused = None
+        self.world.server.max_messages = None
+        self.world.room = Room()
         await self._thawed()
         for host_id in ("h0", "h1"):
             if self.living(host_id) is None:

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from actors.collector.rollout import RolloutMachine
+from actors.collector.room import Room
 from actors.collector.run import RunMachine
 from actors.harness.session import SessionMachine
 from actors.sandbox.box import BoxMachine
@@ -105,11 +106,11 @@ async def _paused(world: World) -> None:
     await world.request_run("r1", config(model=ScriptedModel(latency_s=1.0), num_repeats=3, num_samples_in_parallel=3))
     for pauses in (1, 2):
         await asyncio.sleep(2)
-        world.refused = "the store is full"
+        world.room = Room(0, "the store is full")
         async with asyncio.timeout(100):
             while len(world.events(RunPaused)) < pauses:
                 await asyncio.sleep(0.1)
-        world.refused = None
+        world.room = Room()
 
 
 async def _frozen(world: World) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from actors.collector.room import Room
 from gym_bus.blobs import MemoryBlobs
 from gym_bus.bus import Stored
 from gym_bus.codec import Codec
@@ -162,7 +163,7 @@ def test_a_paused_run_with_halted_rollouts_can_be_resumed_from_the_projection() 
     """A run that paused says so; what halted waits for a retry and used up no attempt."""
 
     async def work(world: World) -> None:
-        world.refused = "the store is full"
+        world.room = Room(-1, "the store is full")
         world.start_host()
         await world.request_run(RUN, config(num_repeats=2))
         async with asyncio.timeout(60):
