@@ -178,8 +178,7 @@ class Projector:
                 is_tidy = True
                 continue
             self._arrived.clear()
-            if all(reader.buffered < BATCH_MAX for reader in self._readers.values()):
-                await asyncio.sleep(linger_s)
+            await self._linger(linger_s)
             began, is_tidy = clock.time(), False
             for reader in self._readers.values():
                 if reader.buffered:
@@ -187,6 +186,14 @@ class Projector:
                 if reader.buffered:
                     self._arrived.set()
             linger_s = min(max(LINGER_S, LINGER_SHARE * (clock.time() - began)), LINGER_MAX_S)
+
+    async def _linger(self, most_s: float) -> None:
+        """Wait until a batch is full, at most `most_s`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                while all(reader.buffered < BATCH_MAX for reader in self._readers.values()):
+                    self._arrived.clear()
+                    await self._arrived.wait()
 
     async def _take_in(self, reader: ShardReader, batch: Batch) -> None:
         """Take one batch in, however long the disk refuses."""

@@ -31,6 +31,7 @@ AHEAD_MAX: Final = 20_000
 AHEAD_BYTES: Final = 48 * 1024 * 1024
 EXPIRES_S: Final = 30
 HEARTBEAT_S: Final = 2
+LOOK_EVERY_S: Final = 0.2
 SILENCE_S: Final = 3 * HEARTBEAT_S
 STATUS_DONE: Final = frozenset({"404", "408", "409"})
 ACK_TOKENS: Final = 9
@@ -57,7 +58,8 @@ class ShardReader:
         self._outstanding = 0
         self._expected = 1
         self._heard_at = 0.0
-        self._broken = asyncio.Event()
+        self._is_broken = False
+        self._turn = asyncio.Event()
         self._subscription: Subscription | None = None
 
     @property
@@ -77,6 +79,7 @@ class ShardReader:
         batch = Batch(self.shard, self._after, items, self.generation)
         if items:
             self._after = items[-1][0]
+        self._turn.set()
         return batch
 
     def rewind(self, after: int) -> None:
@@ -86,7 +89,8 @@ class ShardReader:
 
     def restart(self) -> None:
         """Make the consumer anew, after the last event that arrived."""
-        self._broken.set()
+        self._is_broken = True
+        self._turn.set()
 
     async def run(self) -> None:
         """Fetch until cancelled."""
@@ -109,7 +113,7 @@ class ShardReader:
 
     async def _open(self) -> None:
         await self._close()
-        self._broken.clear()
+        self._is_broken = False
         self._life += 1
         self._name = f"projector-{secrets.token_hex(6)}"
         self._inbox = f"{inbox_prefix('projector')}.{secrets.token_hex(6)}"
@@ -148,13 +152,14 @@ class ShardReader:
 
     async def _fetch(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._broken.is_set():
+        while not self._is_broken:
             if self._outstanding < PULL and len(self._items) < AHEAD_MAX and self._bytes < AHEAD_BYTES:
                 self._outstanding += PULL
                 await self._pull()
+            self._turn.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(0.02 if self._outstanding < PULL else 0.2):
-                    await self._broken.wait()
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._turn.wait()
             if loop.time() - self._heard_at > SILENCE_S and self._outstanding:
                 log.warning("reader_silent", shard=self.shard, after=self.received)
                 return
@@ -182,10 +187,12 @@ class ShardReader:
         if int(reply[6]) != self._expected:
             log.warning("reader_gap", shard=self.shard, expected=self._expected, found=int(reply[6]))
             self._life += 1
-            self._broken.set()
+            self.restart()
             return
         self._expected += 1
         self._outstanding -= 1
+        if self._outstanding < PULL:
+            self._turn.set()
         self.received = int(reply[5])
         self._last_reply = message.reply
         self._items.append((self.received, message.subject, message.data))
@@ -200,4 +207,4 @@ class ShardReader:
             return
         self._outstanding = max(0, self._outstanding - int(message.header(b"Nats-Pending-Messages") or 0))
         if "deleted" in message.description.lower() or status == "404":
-            self._broken.set()
+            self.restart()
