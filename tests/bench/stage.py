@@ -39,7 +39,9 @@ RUN: Final = "bench"
 def environment(data_dir: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment of the processes: ours without gym-bus settings, the data directory, and `extra`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GYM_BUS_")}
-    return {**kept, "GYM_BUS_DATA_DIR": str(data_dir), "PYTHONPATH": str(ROOT), **(extra or {})}
+    # Warm, as `eval run` starts hosts: what scoring imports is start-up.
+    ours = {"GYM_BUS_DATA_DIR": str(data_dir), "GYM_BUS_WARM": "reasoning_gym", "PYTHONPATH": str(ROOT)}
+    return {**kept, **ours, **(extra or {})}
 
 
 def sums(size: int) -> ReasoningGymTaskset:
