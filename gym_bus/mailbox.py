@@ -117,6 +117,7 @@ class Mailbox:
         self._count += 1
         reply = f"{self._inbox}.{self._count}"
         self._waiting[reply] = _Asked(subject, loop.time() + timeout_s, future)
+        self._client.in_flight = len(self._waiting)
         try:
             try:
                 await self._client.send(subject, body, reply, headers)
@@ -126,3 +127,4 @@ class Mailbox:
             return await future
         finally:
             self._waiting.pop(reply, None)
+            self._client.in_flight = len(self._waiting)

@@ -186,8 +186,7 @@ class NatsBus:
         try:
             yield
         finally:
-            with contextlib.suppress(Exception):
-                await subscription.unsubscribe()
+            await self.client.drop(subscription)
 
     def listen(self, pattern: str, on_stored: OnStored) -> Listening:
         """Hear stored events as the server republishes them."""

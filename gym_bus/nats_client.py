@@ -9,11 +9,20 @@ protocol stay nats-py's. It relies on four of its internals (`_process_msg`, `_s
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from nats.aio.client import Client
 from nats.errors import ConnectionClosedError, MaxPayloadError
+
+ALONE: Final = 6
+WAIT_EACH_S: Final = 0.003
+WAIT_MAX_S: Final = 0.006
+"""With more than `ALONE` requests waiting for an answer, what is sent is gathered for 3 ms, with more still for 6: fewer and larger
+writes cost both sides less (64 rollouts in flight: 308 rollouts/s instead of 268, 5.3 ms of processor each instead of 6.2), and with
+so much under way nobody waits for a single answer. With few, every request goes out at once."""
 
 
 class Received:
@@ -63,12 +72,20 @@ class LeanClient(Client):
         """Start without a connection."""
         super().__init__()
         self._direct: dict[int, OnReceived] = {}
+        self._is_gathering = False
+        self.in_flight = 0
 
     async def receive(self, pattern: str, on_received: OnReceived) -> Any:
         """Subscribe to `pattern`; `on_received` is called from the read loop, so it must be short and must not raise."""
         subscription = await self.subscribe(pattern, cb=_unused)
         self._direct[subscription._id] = on_received  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         return subscription
+
+    async def drop(self, subscription: Any) -> None:
+        """End a subscription made by `receive`: nothing is handed out any more, not even what is on its way already."""
+        self._direct.pop(subscription._id, None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        with contextlib.suppress(Exception):  # the connection may be gone, and the subscription with it
+            await subscription.unsubscribe()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         on_received = self._direct.get(sid)
@@ -90,5 +107,22 @@ class LeanClient(Client):
         else:
             command = f"PUB {subject} {reply} {len(body)}\r\n".encode() + body + b"\r\n"
         await self._send_command(command)
+        if self._is_gathering:
+            return
+        wait_s = min((self.in_flight - ALONE) * WAIT_EACH_S, WAIT_MAX_S)
+        if wait_s > 0:
+            self._is_gathering = True
+            asyncio.get_running_loop().call_later(wait_s, self._flush_gathered)
+        else:
+            await self._kick_flusher()
+
+    async def _kick_flusher(self) -> None:
         if self._flush_queue is not None and self._flush_queue.empty():
             await self._flush_pending()
+
+    def _flush_gathered(self) -> None:
+        self._is_gathering = False
+        kicking = self._kick_flusher()
+        with contextlib.suppress(StopIteration):  # its queue is empty, so that it never waits
+            kicking.send(None)
+        kicking.close()

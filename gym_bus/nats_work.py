@@ -96,8 +96,7 @@ class PullLoop:
                     async with asyncio.timeout(1.0):
                         await self._slots.changed.wait()
         finally:
-            with contextlib.suppress(Exception):
-                await subscription.unsubscribe()
+            await self._client.drop(subscription)
 
     def _expire(self) -> None:
         now = asyncio.get_running_loop().time()

@@ -37,10 +37,10 @@ def metrics_of(connection: Connection, run_id: str) -> dict[str, Any]:
     """Return the metrics of a run as JSON's own types; the same rows give the same numbers."""
     rows = [Row(*row) for row in connection.execute(queries.text("metric_rows"), [run_id]).fetchall()]
     run = connection.execute(queries.text("metric_run"), [run_id]).fetchone()
-    planned, missing, model, state = run or (0, 0, None, None)
+    planned, missing, model, state, taskset = run or (0, 0, None, None, None)
     datasets: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        datasets[dataset_of(row.task_id)].append(row)
+        datasets[dataset_of(row.task_id) or taskset or "_"].append(row)
     counts = {name: sum(r.counted == name for r in rows) for name in ("scored", "failed", "masked")}
     return {
         "run_id": run_id,
@@ -55,11 +55,11 @@ def metrics_of(connection: Connection, run_id: str) -> dict[str, Any]:
 
 
 def dataset_of(task_id: str) -> str:
-    """Return the group of a task: its id without the last part, nor a number before it (a generator's seed)."""
+    """Return the group of a task: its id without the last part, nor a number before it (a generator's seed); perhaps nothing."""
     parts = task_id.split("/")[:-1]
     if len(parts) > 1 and parts[-1].lstrip("-").isdigit():
         parts = parts[:-1]
-    return "/".join(parts) or "_"
+    return "/".join(parts)
 
 
 def counts_of(rows: Sequence[Row]) -> dict[str, int]:

@@ -107,8 +107,7 @@ class ShardReader:
 
     async def _close(self) -> None:
         if self._subscription:
-            with contextlib.suppress(Exception):  # the connection may be gone, and the subscription with it
-                await self._subscription.unsubscribe()
+            await self._bus.client.drop(self._subscription)
             self._subscription = None
 
     async def _open(self) -> None:

@@ -133,6 +133,8 @@ def resume_run(run_id: str, options: Mapping[str, Any]) -> int:
             course = Course(run_id)
             await course.refresh(log)
             if course.finished:
+                if course.finished.state == "cancelled" and not as_json:
+                    print(f"run {run_id} was cancelled, which is final: a new `gym-bus eval run` starts over")
                 code = Watch.verdict(course.finished)
                 await show_end(bus, course, code, as_json=as_json)
                 return code

@@ -62,6 +62,8 @@ async def _show(
 
     about = token(rollout_id) if rollout_id else "*"
     count = 0
+    if type_:
+        _check_type(type_)
     async with connect_cli(settings) as bus:
         log = open_log(bus, settings)
         for shard in range(SHARDS):
@@ -78,6 +80,21 @@ async def _show(
         msg = f"the log has nothing about {about}: `gym-bus eval status` lists the runs"
         raise Permanent(msg)
     return OK
+
+
+def _check_type(wanted: str) -> None:
+    """Raise `BadConfig` if no version knows events of the type `wanted`, with the names that come close."""
+    from difflib import get_close_matches  # noqa: PLC0415  only then
+
+    from gym_bus.errors import BadConfig  # noqa: PLC0415  the same
+    from schemas.registry import EVENT_TYPES, UPCASTERS  # noqa: PLC0415  slow to import
+
+    known = {*EVENT_TYPES, *UPCASTERS, "undecodable"}
+    names = {name.rpartition(".")[0] or name for name in known}
+    if wanted not in known | names:
+        close = get_close_matches(wanted, names, 3) or sorted(names)
+        msg = f"--type: no event is of type {wanted!r}; there are {', '.join(close)}"
+        raise BadConfig(msg)
 
 
 @group.command()

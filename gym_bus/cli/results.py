@@ -67,7 +67,10 @@ def print_results(course: Course, paths: dict[str, str], why_not: str | None) ->
             print(f"  {path}")
     elif why_not:
         print(f"\nno results yet: {why_not}")
-    print_next(course.run_id, has_failures=bool(finished.failed or finished.missing))
+    if finished.planned:
+        print_next(course.run_id, has_failures=bool(finished.failed or finished.missing))
+    else:
+        print(f"\nnext:\n  gym-bus log show {course.run_id}\n  gym-bus eval status {course.run_id}")
 
 
 def print_next(run_id: str, *, has_failures: bool) -> None:

@@ -1,1 +1,2 @@
-select planned, missing, model, state from runs where run_id = $1;
+select planned, missing, model, state, coalesce(config->>'$.taskset.name', parse_filename(config->>'$.taskset.jsonl_fpath', true))
+from runs join run_requested using (run_id) where run_id = $1;

@@ -13,7 +13,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import ConnectionClosedError, MaxPayloadError
 from nats.protocol.parser import Parser
 
-from gym_bus.nats_client import LeanClient, Received
+from gym_bus.nats_client import ALONE, WAIT_MAX_S, LeanClient, Received
 
 EXPECTED: dict[str, list[str]] = {
     "_process_msg": ["self", "sid", "subject", "reply", "data", "headers"],
@@ -103,6 +103,47 @@ async def test_messages_go_straight_to_their_callback() -> None:
     await wire._process_msg(8, b"a.b", b"", b"nobody's", b"")
     assert [(m.subject, m.reply, m.data) for m in got] == [("a.b", "", b"body"), ("a.b", "in.box", b"")]
     assert [m.header(b"K") for m in got] == [None, "v"]
+
+
+async def test_with_much_under_way_what_is_sent_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few open requests every send kicks the flusher; with many one kick, a few milliseconds later, does for all."""
+    wire, kicks = Wire(), 0
+
+    async def flush(force_flush: bool = False) -> None:
+        nonlocal kicks
+        kicks += 1
+
+    monkeypatch.setattr(wire, "_flush_pending", flush)
+    wire._flush_queue = asyncio.Queue()
+    wire.in_flight = ALONE
+    await wire.send("a", b"1")
+    assert kicks == 1
+    wire.in_flight = ALONE + 100
+    for _ in range(5):
+        await wire.send("a", b"2")
+    assert kicks == 1
+    await asyncio.sleep(WAIT_MAX_S * 3)
+    assert (kicks, len(wire.sent)) == (2, 6)
+    wire.in_flight = 0
+    await wire.send("a", b"3")
+    assert kicks == 3
+
+
+async def test_a_dropped_subscription_hears_nothing_more() -> None:
+    """What the server sent before it knew is not handed out."""
+
+    class Subscribed:
+        _id = 7
+
+        async def unsubscribe(self) -> None:
+            msg = "not connected"
+            raise ConnectionClosedError(msg)
+
+    wire, got = Wire(), []
+    wire._direct[7] = got.append
+    await wire.drop(Subscribed())
+    await wire._process_msg(7, b"a.b", b"", b"late", b"")
+    assert got == []
 
 
 def received(headers: bytes) -> Received:

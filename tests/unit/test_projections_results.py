@@ -15,7 +15,9 @@ from gym_bus.errors import Permanent
 from projections import Ingest, Question, answer, export, memory_store, metrics_of
 from projections.metrics import Row, dataset_of, interval, pass_at_k, summarize, t_quantile
 from projections.store import Connection, lock_down
-from tests.support.logs import RUN, batch, finished_log, project
+from schemas.config import JsonlTaskset
+from tests.support.logs import RUN, batch, finished_log, project, simulate
+from tests.support.world import World, config
 
 
 def at(tmp_path: Path) -> Connection:
@@ -77,7 +79,7 @@ def test_an_interval_needs_two_observations() -> None:
 
 @pytest.mark.parametrize(
     ("task", "dataset"),
-    [("reasoning_gym/chain_sum/42/7", "reasoning_gym/chain_sum"), ("gsm8k/ab12", "gsm8k"), ("alone", "_"), ("", "_")],
+    [("reasoning_gym/chain_sum/42/7", "reasoning_gym/chain_sum"), ("gsm8k/ab12", "gsm8k"), ("alone", ""), ("", "")],
 )
 def test_datasets(task: str, dataset: str) -> None:
     assert dataset_of(task) == dataset
@@ -105,6 +107,24 @@ def test_counts_add_up_in_the_metrics(tmp_path: Path) -> None:
     for counts in (metrics["counts"], *(d["counts"] for d in metrics["by_dataset"].values())):
         assert counts["planned"] == counts["scored"] + counts["failed"] + counts["masked"] + counts["missing"]
     assert metrics["ci95_across_repeats"]["observations"] == 2
+
+
+def test_rows_with_ids_of_their_own_are_of_their_file() -> None:
+    """A task whose id names no dataset counts to the taskset: its name, or the file's without the ending."""
+
+    async def work(world: World) -> None:
+        for n, task in enumerate(world.tasks):
+            world.tasks[n] = task.model_copy(update={"input": task.input.model_copy(update={"task_id": f"q{n}"})})
+        world.start_host()
+        for run_id, name in (("named", "gsm"), ("plain", None)):
+            taskset = JsonlTaskset(jsonl_fpath="/data/questions.v2.jsonl", name=name)
+            await world.request_run(run_id, config(taskset=taskset))
+            await world.finished(run_id)
+
+    world = simulate(work, tasks=2)
+    connection = project(list(world.server.events), world.blobs)
+    assert list(metrics_of(connection, "named")["by_dataset"]) == ["gsm"]
+    assert list(metrics_of(connection, "plain")["by_dataset"]) == ["questions.v2"]
 
 
 def test_failed_and_cut_short_rollouts_are_in_the_failures(tmp_path: Path) -> None:
