@@ -1,0 +1,5 @@
+"""The dialects of model APIs, and the conversions between them: each is read into one form and written from it."""
+
+from providers.dialects.base import Dialect, Malformed, Problem, StreamReader, StreamWriter, Unexpressible, Written
+
+__all__ = ["Dialect", "Malformed", "Problem", "StreamReader", "StreamWriter", "Unexpressible", "Written"]

@@ -1,0 +1,1 @@
+"""Dialects: laws, real bodies, errors that name their field, streams."""
