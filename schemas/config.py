@@ -82,9 +82,13 @@ class ScriptedModel(Tagged):
 
 
 class OpenAIModel(Tagged):
-    """Any backend that speaks OpenAI Chat Completions. `policy_api_key` is a secret's name, never the key itself."""
+    """Any backend that speaks OpenAI Chat Completions. `policy_api_key` is a secret's name, never the key itself.
+
+    `api` is what the gateway speaks to it on behalf of agents that bring their own loop: `responses` where it has OpenAI Responses.
+    """
 
     type: Literal["openai"] = "openai"
+    api: Literal["chat", "responses"] = "chat"
     policy_base_url: str
     policy_model_name: str
     policy_api_key: str | None = None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from schemas.base import Answer, Event
+from schemas.conversation import DialectName, HostedTool, Part, Tool, Turn
 from schemas.values import Failure, Message, Usage
 
 StopReason = Literal["stop", "tool_calls", "length", "content_filter"]
@@ -14,6 +17,9 @@ class ModelCallRequested(Event):
     """A model is asked, for the `tries`-th time, to continue a conversation.
 
     `new_messages` is only what was added since the call `parent_id`; `context_digest` is over the whole conversation.
+
+    A call that came through the gateway says instead: `new_turns`, in the `dialect` it was asked in; `tools` if they differ from
+    the parent's (`tools_digest` always); `parameters`, what else was asked; `gaps`, codes for what could not be known about it.
     """
 
     TYPE: ClassVar[str] = "model_call_requested.v1"
@@ -23,10 +29,20 @@ class ModelCallRequested(Event):
     parent_id: str | None
     new_messages: tuple[Message, ...]
     context_digest: str
+    dialect: DialectName | None = None
+    new_turns: tuple[Turn, ...] = ()
+    tools: tuple[Tool | HostedTool, ...] | None = None
+    tools_digest: str | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    gaps: tuple[str, ...] = ()
 
 
 class ModelCallCompleted(Answer):
-    """A model answered; never asked again for this turn. Times in seconds."""
+    """A model answered; never asked again for this turn. Times in seconds.
+
+    `parts` is there when `message` cannot hold all that was said. `reply_id` and `served_model` are the backend's words;
+    `first_token_s` is how long the first of a streamed answer took; `is_unread` if the client had left before its end.
+    """
 
     TYPE: ClassVar[str] = "model_call_completed.v1"
 
@@ -35,10 +51,19 @@ class ModelCallCompleted(Answer):
     stop_reason: StopReason
     usage: Usage
     duration_s: float
+    parts: tuple[Part, ...] | None = None
+    reply_id: str | None = None
+    served_model: str | None = None
+    stop_sequence: str | None = None
+    first_token_s: float | None = None
+    is_unread: bool = False
 
 
 class ModelCallFailed(Answer):
-    """A try failed; `retry_in_s` is the wait before the next one, None if there is none."""
+    """A try failed; `retry_in_s` is the wait before the next one, None if there is none.
+
+    `status` and `body` are the backend's answer, the body's beginning only; `parts` is what had come of a streamed one.
+    """
 
     TYPE: ClassVar[str] = "model_call_failed.v1"
 
@@ -46,6 +71,9 @@ class ModelCallFailed(Answer):
     failure: Failure
     retry_in_s: float | None
     duration_s: float
+    status: int | None = None
+    body: str | None = None
+    parts: tuple[Part, ...] | None = None
 
 
 class ModelCallLost(Answer):

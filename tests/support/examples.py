@@ -10,6 +10,7 @@ from gym_bus.codec import Head
 from gym_bus.subjects import AggregateId, aggregate, event_subject, request_subject
 from schemas import config, events
 from schemas.base import Event
+from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolUse, Turn
 from schemas.envelope import Envelope
 from schemas.ids import RUN_LEVEL
 from schemas.tasks import Evidence, TaskInput
@@ -21,6 +22,15 @@ LATER: Final = datetime(2026, 1, 2, 3, 5, 6, 789_000, tzinfo=UTC)
 ODD_TEXT: Final = 'a "quoted" \\ line\nand a smile: 🙂, \x00 and \u2028'
 
 _FAILURE: Final = Failure(kind="provider_rate_limited", message=ODD_TEXT, stage="model", terminal=True)
+_TURN = Turn(
+    role="assistant",
+    parts=(
+        Reasoning(texts=("hm",), signature="s1"),
+        Text(text=ODD_TEXT, cache=CacheHint(ttl="5m")),
+        ToolUse(id="c1", name="shell", arguments='{"command": "ls'),
+        Hosted(dialect="messages", item={"type": "server_tool_use", "id": "x"}),
+    ),
+)
 _EVIDENCE: Final = Evidence(answer="<answer>4</answer>", stop_reason="stop", turns=3)
 _TASK: Final = TaskInput(task_id="sum/3", messages=(Message(role="user", content=ODD_TEXT),))
 _SAMPLING: Final = Sampling(temperature=0.7, top_p=0.9, max_output_tokens=512, seed=7)
@@ -122,6 +132,12 @@ _ALL: Final[tuple[Event, ...]] = (
         parent_id="p",
         new_messages=(Message(role="tool", content="4\n", tool_call_id="c1"),),
         context_digest="d3",
+        dialect="messages",
+        new_turns=(_TURN,),
+        tools=(Tool(name="shell", description="Runs it.", parameters={"type": "object"}),),
+        tools_digest="d5",
+        parameters={"temperature": 0.5},
+        gaps=("parent_ambiguous",),
     ),
     events.ModelCallCompleted(
         request_id="q",
@@ -130,8 +146,23 @@ _ALL: Final[tuple[Event, ...]] = (
         stop_reason="tool_calls",
         usage=Usage(input_tokens=100, output_tokens=20, cached_tokens=64, reasoning_tokens=8),
         duration_s=0.1,
+        parts=_TURN.parts,
+        reply_id="msg1",
+        served_model="m-2026",
+        stop_sequence="END",
+        first_token_s=0.05,
+        is_unread=True,
     ),
-    events.ModelCallFailed(request_id="q", turn=2, failure=_FAILURE, retry_in_s=1.25, duration_s=0.3),
+    events.ModelCallFailed(
+        request_id="q",
+        turn=2,
+        failure=_FAILURE,
+        retry_in_s=1.25,
+        duration_s=0.3,
+        status=503,
+        body="busy",
+        parts=(Text(text="I was"),),
+    ),
     events.ModelCallLost(request_id="q", turn=2),
     events.SandboxCreated(request_id="q", place="h0", provider="bubblewrap"),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
