@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import pydantic_core
 
@@ -18,23 +18,12 @@ from gym_bus import boundary
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Interrupted, Outcome
 from gym_bus.subjects import AggregateId
+from providers.models.backoff import backoff_s
 from providers.models.base import Model, ModelCall, ModelError
 from schemas.config import ModelConfig
 from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested
 from schemas.values import Failure, Message
 from tools.shell import SHELL
-
-BACKOFF_S: Final = 0.5
-BACKOFF_MAX_S: Final = 8.0
-RETRY_AFTER_MAX_S: Final = 60.0
-
-
-def backoff_s(tries: int, call_id: str, wish_s: float | None) -> float:
-    """Return the wait after the failed try number `tries`: doubling, bounded, spread by a hash of the call's id."""
-    if wish_s is not None:
-        return min(max(wish_s, 0.0), RETRY_AFTER_MAX_S)
-    spread = 0.5 + hashlib.sha256(call_id.encode()).digest()[0] / 256
-    return round(min(BACKOFF_S * 2.0 ** (tries - 1), BACKOFF_MAX_S) * spread, 3)
 
 
 def digest_of(parent: str, new_messages: tuple[Message, ...]) -> str:

@@ -57,25 +57,25 @@ def connection_failure(error: openai.APIConnectionError, url: str, timeout_s: fl
 
 def status_failure(error: openai.APIStatusError, url: str) -> ModelError:
     """Return what stands for an answer with an HTTP status that is not success."""
-    status, body = error.status_code, error.response.text
+    return failure_of(error.status_code, error.response.headers, error.response.text, url)
+
+
+def failure_of(status: int, headers: Mapping[str, str], body: str, url: str) -> ModelError:
+    """Return what stands for an answer with the HTTP `status`, which is not success."""
     text = f"{url} answered {status}: {shown(body)}"
     match status:
         case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
             return failed("provider_auth", f"{text}. Check policy_api_key", terminal=True)
         case HTTPStatus.TOO_MANY_REQUESTS:
-            return failed("provider_rate_limited", text, retry_after_s=retry_after_s(error.response.headers))
+            return failed("provider_rate_limited", text, retry_after_s=retry_after_s(headers))
         case HTTPStatus.REQUEST_TIMEOUT:
-            return failed("transport_timeout", text, retry_after_s=retry_after_s(error.response.headers))
+            return failed("transport_timeout", text, retry_after_s=retry_after_s(headers))
         case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return failed("provider_unavailable", text, retry_after_s=retry_after_s(error.response.headers))
+            return failed("provider_unavailable", text, retry_after_s=retry_after_s(headers))
         case HTTPStatus.BAD_REQUEST | HTTPStatus.REQUEST_ENTITY_TOO_LARGE if _OVERFLOW.search(body):
             return failed("context_overflow", text, terminal=True)
         case _:
-            where = (
-                f" (redirect to {shown(error.response.headers['location'])})"
-                if "location" in error.response.headers
-                else ""
-            )
+            where = f" (redirect to {shown(headers['location'])})" if "location" in headers else ""
             return failed("provider_bad_request", text + where, terminal=True)
 
 
