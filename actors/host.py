@@ -50,6 +50,7 @@ log = structlog.get_logger(__name__)
 
 BUS_WAIT_S: Final = 60.0
 MAX_HOSTS: Final = 256
+ALONE: Final = frozenset({"projector", "gateway"})
 DRAIN_ORDER: Final = ("collector", "harness", "verifier", "sandbox")
 
 
@@ -259,6 +260,11 @@ def configure_logging() -> None:
 
 async def _main(settings: Settings, identity: Identity, kinds: Sequence[str]) -> None:
     loop = asyncio.get_running_loop()
+    if "gateway" in kinds:
+        from actors.gateway.serve import run_gateway  # noqa: PLC0415  an HTTP server, which no other host needs
+
+        await run_gateway(settings, identity.host_id, identity.worker, await find_bus(settings))
+        return
     if "projector" in kinds:
         from actors.projector import run_projector  # noqa: PLC0415  DuckDB, which no other host needs
 
@@ -274,14 +280,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a host until it is stopped; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m actors.host", description="Run actors until SIGTERM.")
     parser.add_argument(
-        "--kinds", default=",".join(WORKER_KINDS), help="collector,harness,sandbox,verifier (any mix), or projector"
+        "--kinds",
+        default=",".join(WORKER_KINDS),
+        help="collector,harness,sandbox,verifier (any mix), or projector, or gateway",
     )
     parser.add_argument("--host-id", help="take this id instead of the first free one")
     options = parser.parse_args(arguments)
     kinds = [k.strip() for k in options.kinds.split(",") if k.strip()]
-    unknown = [k for k in kinds if k not in {*WORKER_KINDS, "projector"}]
-    if unknown or not kinds or ("projector" in kinds and len(kinds) > 1):
-        parser.error(f"--kinds {options.kinds!r}: want any of {', '.join(WORKER_KINDS)}, or projector alone")
+    unknown = [k for k in kinds if k not in {*WORKER_KINDS, *ALONE}]
+    if unknown or not kinds or (len(kinds) > 1 and not ALONE.isdisjoint(kinds)):
+        parser.error(
+            f"--kinds {options.kinds!r}: want any of {', '.join(WORKER_KINDS)}, or one of {', '.join(sorted(ALONE))} alone"
+        )
     configure_logging()
     # What is loaded by now lives as long as the process: the collector need not look at it again, nor at every few
     # rollouts' worth of events (with 2,000 rollouts in flight it took a quarter of the time).
@@ -290,7 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.set_threshold(50_000, 20, 100)
     try:
         settings = load_settings()
-        wanted = options.host_id or ("p0" if kinds == ["projector"] else None)
+        wanted = options.host_id or {"projector": "p0", "gateway": "g0"}.get(kinds[0])
         identity = Identity(take_host_id(settings.data_dir / "hosts", wanted), secrets.token_hex(4))
         try:
             import uvloop  # noqa: PLC0415  not there on every platform

@@ -40,6 +40,8 @@ class Settings(Frozen):
     store_max_bytes: int | None = Field(default=None, ge=1024 * 1024)
     store_min_free_bytes: int = Field(default=256 * 1024 * 1024, ge=0)
     idle_exit_s: float = Field(default=1800.0, gt=1)
+    gateway_host: str = "127.0.0.1"
+    gateway_port: int = Field(default=0, ge=0, le=65535)
 
     @model_validator(mode="after")
     def _lease_within_ack_wait(self) -> Self:

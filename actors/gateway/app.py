@@ -1,0 +1,282 @@
+"""The gateway's HTTP face: routes, tokens, bounds. What a call does is in `exchange`.
+
+Every path exists twice: with the session's token in a header, and behind `/a/<token>` for clients that can only be given a base URL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+
+from actors.gateway.conversation import Conversation
+from actors.gateway.exchange import Exchange
+from actors.gateway.grants import Grant, Refused, read
+from actors.gateway.outlet import Outlet
+from actors.gateway.sessions import Sessions
+from gym_bus.clock import Clock
+from gym_bus.errors import Fenced, GymBusError
+from gym_bus.event_log import EventLog
+from providers.dialects import Dialect, Problem
+from providers.dialects.catalog import DIALECTS
+from providers.models.backends import Backend
+from schemas.events import SessionRequested
+
+log = structlog.get_logger(__name__)
+
+BODY_MAX_BYTES: Final = 32 * 1024 * 1024
+HEADERS_MAX_BYTES: Final = 32 * 1024
+IN_FLIGHT_MAX: Final = 2048
+SESSION_IN_FLIGHT_MAX: Final = 64
+CONVERSATIONS_KEPT: Final = 10_000
+CHARACTERS_A_TOKEN: Final = 4
+SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+RETRY_AFTER: Final = {"retry-after": "1"}
+
+
+class TooMuch(GymBusError):
+    """More than may be at once, or larger than it may be."""
+
+    def __init__(self, status: int, message: str) -> None:
+        """Say what, with the HTTP status for it."""
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(slots=True)
+class _Known:
+    conversation: Conversation
+    in_flight: int = 0
+
+
+class Gateway:
+    """See the module."""
+
+    def __init__(
+        self, event_log: EventLog, clock: Clock, key: bytes, backend_for: Callable[[SessionRequested], Backend]
+    ) -> None:
+        """Record in `event_log`; take tokens that `key` has signed; call the backends that `backend_for` returns."""
+        self._log = event_log
+        self._clock = clock
+        self._key = key
+        self._backend_for = backend_for
+        self._sessions = Sessions(event_log, clock)
+        self._known: dict[Grant, _Known] = {}
+        self._in_flight = 0
+        self._group: asyncio.TaskGroup | None = None
+        inner = [
+            *(self._route(dialect) for dialect in DIALECTS.values()),
+            Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
+            Route("/v1/models", self._models, methods=["GET"]),
+        ]
+        self.app = Starlette(
+            routes=[
+                Route("/healthz", _healthy, methods=["GET"]),
+                Route("/mcp/{grant:path}", _reserved, methods=["GET", "POST", "DELETE"]),
+                Route("/tools/{grant:path}", _reserved, methods=["POST"]),
+                *inner,
+                Mount("/a/{token}", routes=inner),
+            ],
+        )
+
+    async def run(self) -> None:
+        """Let calls go on after their clients have left, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            await asyncio.Event().wait()
+
+    # -- calls ---------------------------------------------------------------------------------------------------------------
+
+    def _route(self, dialect: Dialect) -> Route:
+        async def endpoint(request: Request) -> Response:
+            try:
+                return await self._call(dialect, request)
+            except Refused as error:
+                problem = Problem(HTTPStatus.UNAUTHORIZED, "authentication_error", str(error))
+            except TooMuch as error:
+                problem = Problem(error.status, "rate_limit_error", str(error))
+            except GymBusError as error:
+                log.warning("gateway_call_failed", reason=str(error))
+                problem = Problem(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded_error", str(error))
+            return JSONResponse(dialect.write_problem(problem), problem.status, headers=_retry_headers(problem.status))
+
+        return Route(dialect.path, endpoint, methods=["POST"])
+
+    async def _call(self, dialect: Dialect, request: Request) -> Response:
+        grant = self._grant(request)
+        asked, request_id = await self._sessions.find(grant)
+        body = await _body_of(request)
+        known = self._conversation(grant, request_id)
+        exchange = Exchange(
+            dialect, self._backend_for(asked), known.conversation, self._clock, body, dict(request.headers)
+        )
+        self._start(exchange, grant, known)
+        leaving = asyncio.ensure_future(_left(request))
+        try:
+            awaited: set[asyncio.Future[Any]] = {exchange.outlet.head, leaving}
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            if not exchange.outlet.has_begun:
+                exchange.outlet.leave()
+                return Response(status_code=HTTPStatus.NO_CONTENT)  # nobody reads it
+            head = exchange.outlet.head.result()
+        finally:
+            leaving.cancel()
+        return StreamingResponse(
+            _pieces(exchange.outlet, request), head.status, headers={**head.headers, **_retry_headers(head.status)}
+        )
+
+    def _grant(self, request: Request) -> Grant:
+        given = request.path_params.get("token") or request.headers.get("x-api-key")
+        bearer = request.headers.get("authorization", "")
+        if not given and bearer.lower().startswith("bearer "):
+            given = bearer[7:].strip()
+        if not given:
+            msg = "no token: give the session's as Bearer, as x-api-key, or in the path (/a/<token>/v1/…)"
+            raise Refused(msg)
+        return read(self._key, given)
+
+    def _conversation(self, grant: Grant, request_id: str) -> _Known:
+        known = self._known.get(grant)
+        if known is None:
+            if len(self._known) >= CONVERSATIONS_KEPT:
+                idle = next((g for g, k in self._known.items() if k.in_flight == 0), None)
+                if idle is not None:
+                    del self._known[idle]
+            known = self._known[grant] = _Known(Conversation(self._log, grant, request_id))
+        if known.in_flight >= SESSION_IN_FLIGHT_MAX:
+            raise TooMuch(
+                HTTPStatus.TOO_MANY_REQUESTS, f"{known.in_flight} calls of this session are under way already"
+            )
+        if self._in_flight >= IN_FLIGHT_MAX:
+            raise TooMuch(HTTPStatus.TOO_MANY_REQUESTS, f"{self._in_flight} calls are under way already")
+        return known
+
+    def _start(self, exchange: Exchange, grant: Grant, known: _Known) -> None:
+        if self._group is None:
+            msg = "the gateway takes calls only while it runs"
+            raise RuntimeError(msg)
+
+        known.in_flight += 1
+        self._in_flight += 1
+
+        async def work() -> None:
+            try:
+                await exchange.run()
+            except Fenced as error:
+                self._known.pop(grant, None)
+                log.info("conversation_fenced", conversation=grant.conversation.prefix, reason=str(error))
+            except Exception as error:
+                self._known.pop(grant, None)
+                log.exception("call_broke", conversation=grant.conversation.prefix, reason=str(error))
+            finally:
+                known.in_flight -= 1
+                self._in_flight -= 1
+
+        self._group.create_task(work())
+
+    # -- what else clients ask for ---------------------------------------------------------------------------------------------
+
+    async def _models(self, request: Request) -> Response:
+        """List the one model that the session has."""
+        try:
+            asked, _ = await self._sessions.find(self._grant(request))
+        except Refused as error:
+            problem = Problem(HTTPStatus.UNAUTHORIZED, "authentication_error", str(error))
+            return JSONResponse(DIALECTS["chat"].write_problem(problem), HTTPStatus.UNAUTHORIZED)
+        name = getattr(asked.model, "policy_model_name", asked.model.type)
+        model = {
+            "id": name,
+            "object": "model",
+            "created": 0,
+            "owned_by": "gym-bus",
+            "type": "model",
+            "display_name": name,
+        }
+        return JSONResponse({"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name})
+
+    async def _count_tokens(self, request: Request) -> Response:
+        """Answer with an estimate, and say that it is one: four characters a token."""
+        dialect = DIALECTS["messages"]
+        try:
+            await self._sessions.find(self._grant(request))
+            body = await _body_of(request)
+        except Refused as error:
+            problem = Problem(HTTPStatus.UNAUTHORIZED, "authentication_error", str(error))
+            return JSONResponse(dialect.write_problem(problem), HTTPStatus.UNAUTHORIZED)
+        except TooMuch as error:
+            return JSONResponse(
+                dialect.write_problem(Problem(error.status, "request_too_large", str(error))), error.status
+            )
+        said = json.dumps([body.get("system"), body.get("messages"), body.get("tools")], ensure_ascii=False)
+        headers = {"x-gym-bus-estimate": f"{CHARACTERS_A_TOKEN} characters a token"}
+        return JSONResponse({"input_tokens": max(1, len(said) // CHARACTERS_A_TOKEN)}, headers=headers)
+
+
+async def _body_of(request: Request) -> dict[str, Any]:
+    """Return the request's JSON object; raises `TooMuch` for one that is too large or none."""
+    if sum(len(name) + len(value) for name, value in request.headers.raw) > HEADERS_MAX_BYTES:
+        raise TooMuch(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"headers of more than {HEADERS_MAX_BYTES:,} bytes")
+    pieces, size = [], 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > BODY_MAX_BYTES:
+                raise TooMuch(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body of more than {BODY_MAX_BYTES:,} bytes")
+            pieces.append(chunk)
+    except ClientDisconnect as error:
+        raise TooMuch(HTTPStatus.BAD_REQUEST, "the client left before its request was whole") from error
+    try:
+        body = _parsed(b"".join(pieces))
+    except (ValueError, RecursionError) as error:
+        raise TooMuch(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise TooMuch(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
+    return body
+
+
+def _parsed(content: bytes) -> Any:
+    """Return the JSON of `content`; half of a surrogate pair, as clients leave that cut text in the middle, becomes U+FFFD."""
+    body = json.loads(content)
+    if SURROGATE.search(content):
+        text = json.dumps(body, ensure_ascii=False)
+        body = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return body
+
+
+async def _left(request: Request) -> None:
+    """Wait until the client is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _pieces(outlet: Outlet, request: Request) -> AsyncIterator[bytes]:
+    """Yield what the client gets; if it leaves, or the reading ends in any other way, the exchange hears of it."""
+    leaving = asyncio.ensure_future(_left(request))
+    leaving.add_done_callback(lambda _: outlet.leave())
+    try:
+        async for piece in outlet.pieces():
+            yield piece
+    finally:
+        leaving.cancel()
+
+
+def _retry_headers(status: int) -> dict[str, str]:
+    return RETRY_AFTER if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE} else {}
+
+
+async def _healthy(_: Request) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+async def _reserved(_: Request) -> Response:
+    return JSONResponse({"error": "tool grants are not served yet"}, HTTPStatus.NOT_IMPLEMENTED)

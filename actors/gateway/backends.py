@@ -1,0 +1,74 @@
+"""The backends that sessions' configurations name, made once and shared."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from gym_bus.redaction import Redactor
+from gym_bus.secrets_store import SecretsStore
+from providers.dialects import Dialect
+from providers.dialects.catalog import DIALECTS
+from providers.dialects.chat import Chat
+from providers.models.backends import Backend, HttpBackend
+from providers.models.base import Model
+from providers.models.chat_completions import OPENAI_HOST
+from providers.models.scripted import ScriptedModel
+from providers.models.scripted_backend import ScriptedBackend
+from schemas.config import OpenAIModel
+from schemas.config import ScriptedModel as ScriptedConfig
+from schemas.events import SessionRequested
+
+
+class Backends:
+    """See the module."""
+
+    def __init__(self, keys: SecretsStore, redactor: Redactor, concurrency: int) -> None:
+        """Read keys from `keys` and teach them to `redactor`; up to `concurrency` calls go to a backend at once."""
+        self._keys = keys
+        self._redactor = redactor
+        self._concurrency = concurrency
+        self._http: dict[tuple[str, str | None], HttpBackend] = {}
+        self._scripted: dict[str, Model] = {}
+
+    def backend_for(self, asked: SessionRequested) -> Backend:
+        """Return the backend of a session."""
+        config = asked.model
+        match config:
+            case ScriptedConfig():
+                model = self._scripted.setdefault(config.model_dump_json(), ScriptedModel(config))
+                return ScriptedBackend(model, asked.task.task_id, asked.repeat, config.max_tries)
+            case OpenAIModel():
+                return self._openai(config)
+            case _:
+                assert_never(config)
+
+    def _openai(self, config: OpenAIModel) -> HttpBackend:
+        api_key = self._keys.read(config.policy_api_key) if config.policy_api_key else None
+        name = (config.model_dump_json(), api_key)
+        if name not in self._http:
+            if api_key:
+                self._redactor.learn(api_key)
+            self._http[name] = HttpBackend(
+                _dialect(config),
+                config.policy_base_url,
+                config.policy_model_name,
+                api_key,
+                timeout_s=config.timeout_s,
+                concurrency=self._concurrency,
+                max_tries=min(config.max_tries, 3),
+                extra_body=config.extra_body,
+            )
+        return self._http[name]
+
+    async def aclose(self) -> None:
+        """Give everything back."""
+        for backend in self._http.values():
+            await backend.aclose()
+        for model in self._scripted.values():
+            await model.aclose()
+
+
+def _dialect(config: OpenAIModel) -> Dialect:
+    """Return what a backend speaks; OpenAI's own newer models refuse `max_tokens`, other backends know no other name."""
+    is_openai = config.policy_base_url.startswith(OPENAI_HOST)
+    return Chat("max_completion_tokens") if config.api == "chat" and is_openai else DIALECTS[config.api]

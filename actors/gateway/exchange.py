@@ -1,0 +1,183 @@
+"""One call through the gateway: read, recorded, asked, answered, recorded.
+
+It runs in a task of the gateway's own, so that a client that leaves in the middle stops the backend and not the recording. The end of a
+streamed answer is held back until the answer is in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final
+
+from actors.gateway.conversation import Conversation, OpenCall, Times
+from actors.gateway.outlet import Outlet
+from actors.gateway.relay import Relay
+from gym_bus import boundary
+from gym_bus.clock import Clock
+from providers.dialects import Dialect, Malformed, Problem, Unexpressible, Written
+from providers.dialects.pairs import check_pairs
+from providers.models.backends import Backend, Incoming
+from providers.models.backoff import backoff_s
+from providers.models.base import ModelError
+from providers.models.openai_failures import failed, failure_of, shown
+from schemas.conversation import ReplyBroke, Request
+from schemas.values import Failure
+
+STATUS_OF: Final[Mapping[str, int]] = {
+    "provider_auth": HTTPStatus.UNAUTHORIZED,
+    "provider_rate_limited": HTTPStatus.TOO_MANY_REQUESTS,
+    "provider_bad_request": HTTPStatus.BAD_REQUEST,
+    "context_overflow": HTTPStatus.BAD_REQUEST,
+    "provider_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "transport_timeout": HTTPStatus.GATEWAY_TIMEOUT,
+}
+JSON_HEADERS: Final = {"content-type": "application/json"}
+STREAM_HEADERS: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+
+
+@dataclass
+class Exchange:
+    """See the module. The client speaks `client`; what it gets comes out of `outlet`."""
+
+    client: Dialect
+    backend: Backend
+    conversation: Conversation
+    clock: Clock
+    body: dict[str, Any]
+    headers: Mapping[str, str]
+    outlet: Outlet = field(default_factory=Outlet)
+    _relay: Relay | None = None
+    _began: float = 0.0
+
+    async def run(self) -> None:
+        """Do all of it. Raises `Fenced` if the conversation is another process's by now, and what the log raises."""
+        try:
+            await self._run()
+        except Unexpressible as error:
+            await self._refuse(Problem(HTTPStatus.BAD_REQUEST, "invalid_request_error", str(error), error.field))
+        except Exception:  # whatever it was, the client is told; the gateway deals with it
+            lost = "this gateway could not record the call, or another one has the session by now"
+            await self._refuse(Problem(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded_error", lost))
+            raise
+        finally:
+            await self.outlet.end()
+
+    async def _run(self) -> None:
+        request = self.client.read_request(self.body)
+        check_pairs(request)
+        is_native = self.client.name == self.backend.dialect.name
+        written = Written(self.body) if is_native else self.backend.dialect.write_request(request)
+        body = self.backend.adapted(written.body)
+        while True:
+            call = await self.conversation.ask(request, written.dropped)
+            self._began, self._relay = self.clock.monotonic(), None
+            boundary.reach("model", "effect_started")
+            retry_in_s = await self._until_left(self._try(call, request, body), call)
+            if retry_in_s is None:
+                return
+            await asyncio.sleep(retry_in_s)
+
+    async def _until_left(self, trying: Coroutine[Any, Any, float | None], call: OpenCall) -> float | None:
+        """Make one try; when the client leaves, end it and state so."""
+        working = asyncio.ensure_future(trying)
+        leaving = asyncio.ensure_future(self.outlet.has_left.wait())
+        try:
+            await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done() and (self._relay is None or not self._relay.is_being_recorded):
+                working.cancel()
+                await asyncio.wait({working})
+                failure = Failure(kind="cancelled", message="the client left", stage="model", terminal=True)
+                await self.conversation.fail(call, failure, self._times(), parts=self._said())
+                return None
+            return await working
+        finally:
+            leaving.cancel()
+            working.cancel()
+
+    async def _try(self, call: OpenCall, request: Request, body: dict[str, Any]) -> float | None:
+        """Ask once and answer the client; or state the failure, and return the wait before the next try if there is one."""
+        status, said = None, ""
+        try:
+            async with self.backend.open(body, call.id, self.headers) as incoming:
+                status = incoming.status
+                if status != HTTPStatus.OK:
+                    said = (await incoming.body()).decode(errors="replace")
+                    raise failure_of(status, incoming.headers, said, self.backend.url)
+                await (self._stream if request.is_streamed else self._answer_whole)(call, request, incoming)
+                return None
+        except (Malformed, Unexpressible) as error:  # no answer at all, or one that the client's dialect cannot say
+            problem = failed("provider_bad_answer", f"{self.backend.url}: {error}")
+        except ModelError as error:
+            problem = error
+        return await self._failed(call, problem, status, said)
+
+    async def _failed(self, call: OpenCall, problem: ModelError, status: int | None, said: str) -> float | None:
+        failure = problem.failure
+        may_retry = not failure.terminal and call.place.tries < self.backend.max_tries and not self.outlet.has_begun
+        retry_in_s = backoff_s(call.place.tries, call.id, problem.retry_after_s) if may_retry else None
+        await self.conversation.fail(
+            call, failure, self._times(), retry_in_s=retry_in_s, status=status, body=said, parts=self._said()
+        )
+        if retry_in_s is None:
+            code = STATUS_OF.get(failure.kind, HTTPStatus.BAD_GATEWAY)
+            await self._refuse(Problem(code, failure.kind, failure.message))
+        return retry_in_s
+
+    async def _answer_whole(self, call: OpenCall, request: Request, incoming: Incoming) -> None:
+        content = await incoming.body()
+        boundary.reach("model", "effect_done")
+        reply = self.backend.dialect.read_reply(_parsed(content))
+        if self.client.name != self.backend.dialect.name:
+            content = json.dumps(self.client.write_reply(reply, request), ensure_ascii=False).encode(errors="replace")
+        await self.conversation.complete(call, reply, self._times())
+        boundary.reach("model", "result_appended")
+        self.outlet.begin(HTTPStatus.OK, dict(JSON_HEADERS))
+        await self.outlet.put(content)
+
+    async def _stream(self, call: OpenCall, request: Request, incoming: Incoming) -> None:
+        is_native = self.client.name == self.backend.dialect.name
+        writer = None if is_native else self.client.stream_writer(request)
+        relay = self._relay = Relay(self.backend.dialect, writer, self.clock)
+        async for chunk in incoming.chunks:
+            if ready := relay.feed(chunk):
+                self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS))
+                await self.outlet.put(ready)
+        held = relay.end()
+        boundary.reach("model", "effect_done")
+        relay.is_being_recorded = True
+        await self.conversation.complete(call, relay.reply(), self._times(), is_unread=self.outlet.has_left.is_set())
+        boundary.reach("model", "result_appended")
+        self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS))
+        await self.outlet.put(held)
+
+    async def _refuse(self, problem: Problem) -> None:
+        """Tell the client of an error: as its answer, or in mid-stream."""
+        if self.outlet.has_begun:
+            writer = self.client.stream_writer(self.client.read_request(self.body))
+            await self.outlet.put(writer.write(ReplyBroke(message=problem.message, code=problem.code)))
+            return
+        self.outlet.begin(problem.status, dict(JSON_HEADERS))
+        await self.outlet.put(json.dumps(self.client.write_problem(problem)).encode())
+
+    def _said(self) -> tuple[Any, ...]:
+        return self._relay.said() if self._relay else ()
+
+    def _times(self) -> Times:
+        first = self._relay.first_at if self._relay else None
+        return Times(self.clock.monotonic() - self._began, None if first is None else first - self._began)
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        msg = f"no JSON: {shown(content.decode(errors='replace'))}"
+        raise Malformed(msg) from error
+    if not isinstance(body, dict):
+        msg = f"no JSON object: {shown(content.decode(errors='replace'))}"
+        raise Malformed(msg)
+    return body

@@ -1,0 +1,75 @@
+"""A streamed answer on its way to a client: each event is read for the record and goes on at once, as it came or rewritten."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gym_bus.clock import Clock
+from providers.dialects import Dialect, Malformed, StreamWriter
+from providers.dialects.folding import Folding
+from providers.dialects.sse import EventSplitter
+from schemas.conversation import Delta, Part, PartGrew, Reply, ReplyBroke
+
+DONE: Final = "[DONE]"
+
+
+class Relay:
+    """See the module. From the event that ends the answer on, everything is held until `end`."""
+
+    def __init__(self, backend: Dialect, writer: StreamWriter | None, clock: Clock) -> None:
+        """Read `backend`'s events; `writer` rewrites them for the client, None passes their bytes on."""
+        self.first_at: float | None = None
+        self.is_being_recorded = False
+        self._reader = backend.stream_reader()
+        self._splitter = EventSplitter()
+        self._folding = Folding(backend.name)
+        self._writer = writer
+        self._clock = clock
+        self._held: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Return what goes to the client now that `chunk` has come; raises `Malformed`."""
+        ready: list[bytes] = []
+        for event in self._splitter.feed(chunk):
+            pieces = [self._rewritten(delta) for delta in self._reader.feed(event.name, event.data)]
+            if self._writer is None:
+                pieces = [event.raw]
+            is_last = self._folding.is_whole or self._held or event.data == DONE
+            (self._held if is_last else ready).extend(pieces)
+        return b"".join(ready)
+
+    def end(self) -> bytes:
+        """Return what was held, when nothing more comes; raises `Malformed` if the answer is not whole."""
+        if self._splitter.is_torn:
+            msg = "the stream was cut in the middle of an event"
+            raise Malformed(msg)
+        pieces = [self._rewritten(delta) for delta in self._reader.end()]
+        if self._writer is not None:
+            self._held += pieces
+        if not self._folding.is_whole:
+            msg = "the stream ended before its answer did"
+            raise Malformed(msg)
+        if not self._folding.reply().parts:
+            msg = "the stream held no answer"
+            raise Malformed(msg)
+        return b"".join(self._held)
+
+    def reply(self) -> Reply:
+        """Return the whole answer."""
+        return self._folding.reply()
+
+    def said(self) -> tuple[Part, ...]:
+        """Return what has come of the answer."""
+        try:
+            return self._folding.reply().parts
+        except Malformed:
+            return ()
+
+    def _rewritten(self, delta: Delta) -> bytes:
+        """Take a delta in; return it in the client's words. Raises `Malformed` for a backend's word that it failed."""
+        self._folding.add(delta)
+        if self.first_at is None and isinstance(delta, PartGrew):
+            self.first_at = self._clock.monotonic()
+        if isinstance(delta, ReplyBroke):
+            raise Malformed(delta.message)
+        return self._writer.write(delta) if self._writer else b""

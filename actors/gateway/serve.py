@@ -1,0 +1,113 @@
+"""A gateway as a process: on TCP, and on a unix socket that a sandbox without a network can be given."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import structlog
+import uvicorn
+
+from actors.gateway.app import Gateway
+from actors.gateway.backends import Backends
+from actors.gateway.grants import gateway_key
+from gym_bus.blobs import DirectoryBlobs
+from gym_bus.clock import SystemClock
+from gym_bus.codec import Codec
+from gym_bus.event_log import EventLog
+from gym_bus.nats_bus import connect
+from gym_bus.redaction import Redactor
+from gym_bus.secrets_store import SecretsStore
+from gym_bus.server import BusAddress
+from gym_bus.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+USER: Final = "model"
+BACKLOG: Final = 2048
+GRACE_S: Final = 5
+ADDRESS_FILE: Final = "gateway.json"
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn without its signal handlers: the process has its own."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave signals alone."""
+        yield
+
+
+@contextmanager
+def listening(settings: Settings, directory: Path) -> Generator[tuple[list[socket.socket], dict[str, str]]]:
+    """Give two bound sockets, and where they are: `url` and `socket`. The unix socket's file is removed afterwards."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "gateway.sock"
+    path.unlink(missing_ok=True)
+    tcp = socket.create_server((settings.gateway_host, settings.gateway_port), backlog=BACKLOG)
+    unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        unix.bind(str(path))
+        path.chmod(0o600)
+        unix.listen(BACKLOG)
+        host, port = tcp.getsockname()[:2]
+        where = {"url": f"http://{host}:{port}", "socket": str(path)}
+        written = directory / f".{ADDRESS_FILE}"
+        written.write_text(json.dumps(where) + "\n", encoding="utf-8")
+        written.replace(directory / ADDRESS_FILE)
+        yield [tcp, unix], where
+    finally:
+        tcp.close()
+        unix.close()
+        path.unlink(missing_ok=True)
+
+
+def server_for(gateway: Gateway) -> uvicorn.Server:
+    """Return the server of a gateway; it serves on sockets that it is given."""
+    config = uvicorn.Config(
+        gateway.app,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        http="httptools",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=GRACE_S,
+        server_header=False,
+        date_header=False,
+    )
+    return _Server(config)
+
+
+async def run_gateway(settings: Settings, host_id: str, worker: str, address: BusAddress) -> None:
+    """Serve until SIGTERM; calls that are under way get a few seconds."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    secrets_store = SecretsStore(settings.data_dir / "secrets")
+    redactor = Redactor(secrets_store.all_values())
+    codec = Codec(DirectoryBlobs(settings.data_dir / "blobs"), redactor)
+    clock = SystemClock()
+    backends = Backends(secrets_store, redactor, settings.session_slots)
+    directory = settings.data_dir / "hosts" / host_id
+    async with connect(address.url, USER, address.passwords[USER], name=f"{worker}/{USER}") as bus:
+        event_log = EventLog(bus, codec, clock, worker=worker, patience_s=settings.append_patience_s)
+        gateway = Gateway(event_log, clock, gateway_key(settings.data_dir / "keys"), backends.backend_for)
+        server = server_for(gateway)
+        with listening(settings, directory) as (sockets, where):
+            async with asyncio.TaskGroup() as group:
+                calls = group.create_task(gateway.run())
+                serving = group.create_task(server.serve(sockets=sockets))
+                log.info("gateway_ready", host=host_id, **where)
+                await stopping.wait()
+                server.should_exit = True
+                await serving
+                calls.cancel()
+    with contextlib.suppress(Exception):
+        await backends.aclose()

@@ -1,0 +1,63 @@
+"""Which sessions are open, and what each may call: read from the log, and remembered for a few seconds."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from actors.gateway.grants import Grant, Refused
+from gym_bus.clock import Clock
+from gym_bus.event_log import EventLog
+from gym_bus.subjects import event_subject
+from schemas.events import SessionClosed, SessionFailed, SessionRequested
+
+TRUSTED_FOR_S: Final = 5.0
+KEPT: Final = 10_000
+SHARD_PATTERN: Final = "gym.evt.{shard}.{run}.{rollout}.collector._.cmd.harness.*"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    request: SessionRequested
+    request_id: str
+    looked_at: float
+
+
+class Sessions:
+    """See the module."""
+
+    def __init__(self, log: EventLog, clock: Clock) -> None:
+        """Read `log`."""
+        self._log = log
+        self._clock = clock
+        self._known: OrderedDict[Grant, _Known] = OrderedDict()
+
+    async def find(self, grant: Grant) -> tuple[SessionRequested, str]:
+        """Return the request that opened the grant's session, and its event's id; raises `Refused` if it is not open."""
+        now = self._clock.monotonic()
+        known = self._known.get(grant)
+        if known is None or now - known.looked_at > TRUSTED_FOR_S:
+            known = await self._look(grant, known, now)
+            self._known[grant] = known
+            self._known.move_to_end(grant)
+            if len(self._known) > KEPT:
+                self._known.popitem(last=False)
+        return known.request, known.request_id
+
+    async def _look(self, grant: Grant, known: _Known | None, now: float) -> _Known:
+        where = grant.conversation
+        session = where.sibling("harness", where.key)
+        for ending in (SessionClosed, SessionFailed):
+            if await self._log.last(event_subject(session, ending.subject_kind())):
+                self._known.pop(grant, None)
+                msg = "the session that this token was for is over"
+                raise Refused(msg)
+        if known:
+            return _Known(known.request, known.request_id, now)
+        pattern = SHARD_PATTERN.format(shard=where.shard, run=where.run_id, rollout=where.rollout_id)
+        async for event in self._log.read(pattern):
+            if isinstance(event.data, SessionRequested) and event.attempt == grant.attempt:
+                return _Known(event.data, event.event_id, now)
+        msg = "no session was ever opened for this token"
+        raise Refused(msg)

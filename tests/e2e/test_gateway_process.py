@@ -1,0 +1,172 @@
+"""The gateway as a process on a real bus: both of its doors, its death in mid-call, and the next one that takes over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from actors.gateway.grants import Grant, gateway_key, mint
+from gym_bus.blobs import DirectoryBlobs
+from gym_bus.clock import SystemClock
+from gym_bus.codec import Codec
+from gym_bus.event_log import Draft, EventLog
+from gym_bus.nats_bus import connect
+from gym_bus.provision import provision
+from gym_bus.server import BusAddress, EmbeddedServer
+from gym_bus.subjects import aggregate
+from schemas.base import Event
+from schemas.config import Inline, ScriptedModel, SimpleAgent
+from schemas.envelope import Envelope
+from schemas.events import ModelCallCompleted, ModelCallLost, ModelCallRequested, SessionRequested
+from schemas.tasks import TaskInput
+from schemas.values import Message, Sampling
+
+pytestmark = pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")  # a server outlives whoever started it
+
+ROOT = Path(__file__).resolve().parents[2]
+ASKED = {"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "What is 2 + 3?"}]}
+
+
+class Place:
+    """A bus with a log, and what opens sessions in it."""
+
+    def __init__(self, data_dir: Path, address: BusAddress) -> None:
+        self.data_dir = data_dir
+        self.address = address
+        self.codec = Codec(DirectoryBlobs(data_dir / "blobs"))
+
+    async def open_session(self, rollout_id: str, model: ScriptedModel) -> str:
+        """Open a session; return its token."""
+        async with connect(self.address.url, "collector", self.address.passwords["collector"]) as bus:
+            log = EventLog(bus, self.codec, SystemClock(), worker="h9.x", patience_s=5)
+            writer = await log.claim(aggregate("r1", rollout_id, "collector", "_"), 1, None)
+            assert writer is not None
+            data = SessionRequested(
+                task=TaskInput(task_id="sum/0", messages=(Message(role="user", content="What is 2 + 3?"),)),
+                repeat=0, agent=SimpleAgent(), model=model, sandbox=Inline(), sampling=Sampling(),
+            )  # fmt: skip
+            await log.append(writer, Draft(data, None))
+        return mint(gateway_key(self.data_dir / "keys"), Grant(aggregate("r1", rollout_id, "model", "s1"), 1))
+
+    async def events(self, *kinds: type[Event]) -> list[Envelope]:
+        """Return the log's events of some types."""
+        async with connect(self.address.url, "admin", self.address.passwords["admin"]) as bus:
+            found = [self.codec.decode(s.subject, s.body, s.sequence) async for s in bus.read("gym.evt.0.>")]
+        return [e for e in found if isinstance(e.data, kinds)]
+
+    @contextmanager
+    def gateway(self, host_id: str = "g0") -> Iterator[subprocess.Popen[bytes]]:
+        """Run a gateway's process."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("GYM_BUS_")}
+        output = (self.data_dir / f"{host_id}.log").open("ab")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "actors.host", "--kinds", "gateway", "--host-id", host_id],
+            cwd=ROOT, env={**kept, "GYM_BUS_DATA_DIR": str(self.data_dir)}, stdout=output, stderr=output,
+        )  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            output.close()
+
+    async def where(self, host_id: str = "g0") -> dict[str, str]:
+        """Return where a gateway listens, as soon as it does."""
+        path = self.data_dir / "hosts" / host_id / "gateway.json"
+        async with asyncio.timeout(30):
+            while True:
+                if path.exists():
+                    found: dict[str, str] = json.loads(path.read_text())
+                    with suppress(httpx.HTTPError):
+                        async with httpx.AsyncClient() as http:
+                            if (await http.get(f"{found['url']}/healthz")).json() == {"status": "ok"}:
+                                return found
+                await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def a_place(tmp_path: Path) -> AsyncIterator[Place]:
+    server = EmbeddedServer(tmp_path / "bus")
+    address = server.ensure()
+    try:
+        async with connect(address.url, "admin", address.passwords["admin"]) as admin:
+            await provision(admin, shards=1, max_bytes=64 * 1024**2, ack_wait_s=5)
+        yield Place(tmp_path, address)
+    finally:
+        server.stop()
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+async def test_both_doors_and_a_polite_end(tmp_path: Path) -> None:
+    """TCP with the token in the path, a unix socket with it in a header; SIGTERM ends the process with code 0."""
+    async with a_place(tmp_path) as place:
+        token = await place.open_session("0-0", ScriptedModel(error_rate=0))
+        with place.gateway() as process:
+            where = await place.where()
+            async with httpx.AsyncClient() as http:
+                answer = await http.post(f"{where['url']}/a/{token}/v1/messages", json=ASKED)
+                assert answer.status_code == 200, answer.text
+                assert "5" in answer.json()["content"][0]["text"]
+                listed = await http.get(f"{where['url']}/v1/models", headers=bearer(token))
+                assert listed.json()["data"][0]["id"] == "scripted"
+                counted = await http.post(f"{where['url']}/a/{token}/v1/messages/count_tokens", json=ASKED)
+                assert counted.json()["input_tokens"] > 0
+                assert (await http.post(f"{where['url']}/mcp/x", json={})).status_code == 501
+            transport = httpx.AsyncHTTPTransport(uds=where["socket"])
+            async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+                more = (
+                    {"role": "assistant", "content": answer.json()["content"]},
+                    {"role": "user", "content": "And 4 + 4?"},
+                )
+                asked = {**ASKED, "messages": [*ASKED["messages"], *more]}
+                assert (await http.post("/v1/messages", json=asked, headers=bearer(token))).status_code == 200
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 20) == 0
+        first, second = await place.events(ModelCallRequested)
+        assert isinstance(second.data, ModelCallRequested)
+        assert second.data.parent_id == first.event_id
+        assert len(second.data.new_turns) == 1
+
+
+async def test_a_gateway_killed_in_mid_call(tmp_path: Path) -> None:
+    """The client gets an error; its retry at the next gateway completes; the log has one call with two tries, the first one lost."""
+    async with a_place(tmp_path) as place:
+        token = await place.open_session("0-0", ScriptedModel(error_rate=0, latency_s=1.5))
+        body: dict[str, Any] = {**ASKED, "stream": True}
+        with place.gateway() as process:
+            where = await place.where()
+
+            async def ask(url: str) -> str:
+                async with httpx.AsyncClient(timeout=20) as http:
+                    return (await http.post(f"{url}/v1/messages", json=body, headers=bearer(token))).text
+
+            asking = asyncio.create_task(ask(where["url"]))
+            async with asyncio.timeout(10):
+                while not await place.events(ModelCallRequested):
+                    await asyncio.sleep(0.05)
+            process.kill()
+            try:
+                text = await asking
+            except httpx.HTTPError:
+                text = ""
+            assert "message_stop" not in text
+        with place.gateway("g1"):
+            assert "message_stop" in await ask((await place.where("g1"))["url"])
+        tries = [e.data for e in await place.events(ModelCallRequested)]
+        assert [(t.turn, t.tries) for t in tries if isinstance(t, ModelCallRequested)] == [(1, 1), (1, 2)]
+        assert len(await place.events(ModelCallLost)) == 1
+        assert len(await place.events(ModelCallCompleted)) == 1

@@ -1,0 +1,104 @@
+"""A gateway for tests: a log in memory, a session that is open in it, an upstream over HTTP, and the gateway between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors.gateway.app import Gateway
+from actors.gateway.grants import Grant, mint
+from gym_bus.blobs import MemoryBlobs
+from gym_bus.clock import SystemClock
+from gym_bus.codec import Codec
+from gym_bus.event_log import Draft, EventLog
+from gym_bus.memory_bus import MemoryBus, MemoryServer
+from gym_bus.subjects import aggregate
+from providers.dialects.catalog import DIALECTS
+from providers.models.backends import Backend, HttpBackend
+from schemas.base import Event
+from schemas.config import Inline, OpenAIModel, SimpleAgent
+from schemas.conversation import DialectName
+from schemas.envelope import Envelope
+from schemas.events import SessionRequested
+from schemas.tasks import TaskInput
+from schemas.values import Message, Sampling
+from tests.support.upstream import Upstream, served
+
+KEY = b"k" * 32
+
+
+@dataclass
+class GatewayPlace:
+    """What a test works with."""
+
+    url: str
+    upstream: Upstream
+    server: MemoryServer
+    codec: Codec
+    grant: Grant
+    gateway: Gateway
+    backend: Backend
+    second_url: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def token(self) -> str:
+        """Return the session's token."""
+        return mint(KEY, self.grant)
+
+    def events(self, *kinds: type[Event]) -> list[Envelope]:
+        """Return the events of some types, or all."""
+        decoded = [self.codec.decode(s.subject, s.body, s.sequence) for s in self.server.events]
+        return [e for e in decoded if not kinds or isinstance(e.data, kinds)]
+
+
+def log_as(user: str, server: MemoryServer, codec: Codec, worker: str = "") -> EventLog:
+    """Return the log as a bus user sees it."""
+    return EventLog(MemoryBus(server, user), codec, SystemClock(), worker=worker or f"{user}.0", patience_s=5)
+
+
+async def open_session(server: MemoryServer, codec: Codec, run_id: str = "r1", rollout_id: str = "0-0") -> Grant:
+    """Write what opens a session; return the grant for it."""
+    data = SessionRequested(
+        task=TaskInput(task_id="sum/0", messages=(Message(role="user", content="What is 2 + 2?"),)),
+        repeat=0,
+        agent=SimpleAgent(),
+        model=OpenAIModel(policy_base_url="http://upstream/v1", policy_model_name="upstream-model"),
+        sandbox=Inline(),
+        sampling=Sampling(),
+    )
+    collector = log_as("collector", server, codec)
+    writer = await collector.claim(aggregate(run_id, rollout_id, "collector", "_"), 1, None)
+    assert writer is not None
+    await collector.append(writer, Draft(data, None))
+    return Grant(aggregate(run_id, rollout_id, "model", "s1"), 1)
+
+
+@asynccontextmanager
+async def gateway_place(
+    dialect: DialectName = "chat", *, timeout_s: float = 10, max_tries: int = 1, is_doubled: bool = False
+) -> AsyncIterator[GatewayPlace]:
+    """Give a gateway whose upstream speaks `dialect`; with `is_doubled`, a second gateway on the same log."""
+    server, codec = MemoryServer(), Codec(MemoryBlobs())
+    upstream = Upstream(DIALECTS[dialect])
+    grant = await open_session(server, codec)
+    async with served(upstream.app) as upstream_url, asyncio.TaskGroup() as group:
+        backend = HttpBackend(
+            DIALECTS[dialect], f"{upstream_url}/v1", "upstream-model", "the-key",
+            timeout_s=timeout_s, concurrency=64, max_tries=max_tries,
+        )  # fmt: skip
+        gateways = [
+            Gateway(log_as("model", server, codec, f"g{n}.x"), SystemClock(), KEY, lambda _: backend)
+            for n in range(1 + is_doubled)
+        ]
+        running = [group.create_task(gateway.run()) for gateway in gateways]
+        try:
+            async with served(gateways[0].app) as url, served(gateways[-1].app) as second_url:
+                yield GatewayPlace(url, upstream, server, codec, grant, gateways[0], backend, second_url)
+        finally:
+            await backend.aclose()
+            for task in running:
+                task.cancel()

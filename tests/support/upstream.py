@@ -1,0 +1,99 @@
+"""A model's server for tests: it answers as it is told, in one dialect, over real HTTP, and keeps what it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from providers.dialects import Dialect
+from providers.dialects.unfolding import unfold
+from schemas.conversation import Reply
+
+Answer = Reply | Response | Callable[[dict[str, Any]], Any]
+"""A reply to be said in the dialect, a ready response, or a function of the body that returns one of the two."""
+
+
+class _Quiet(uvicorn.Server):
+    """Without signal handlers."""
+
+    def capture_signals(self) -> Any:
+        """Leave signals alone."""
+        return nullcontext()
+
+
+@asynccontextmanager
+async def served(app: Any) -> AsyncIterator[str]:
+    """Serve an ASGI application on a free port of this machine; give its address."""
+    config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1)
+    server = _Quiet(config)
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.005)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+@dataclass
+class Upstream:
+    """See the module."""
+
+    dialect: Dialect
+    answers: list[Answer] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    pace_s: float = 0.0
+    open_streams: int = 0
+    cut_streams: int = 0
+
+    @property
+    def app(self) -> Starlette:
+        """Return the application to serve."""
+        return Starlette(routes=[Route(self.dialect.path, self._answer, methods=["POST"])])
+
+    async def _answer(self, request: Request) -> Response:
+        body = await request.json()
+        self.bodies.append(body)
+        self.headers.append(dict(request.headers))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if callable(answer) and not isinstance(answer, Response):
+            answer = answer(body)
+        if isinstance(answer, Response):
+            return answer
+        assert isinstance(answer, Reply)
+        asked = self.dialect.read_request(body)
+        if not asked.is_streamed:
+            return JSONResponse(self.dialect.write_reply(answer, asked))
+        return StreamingResponse(self._stream(answer, asked), media_type="text/event-stream")
+
+    async def _stream(self, reply: Reply, asked: Any) -> AsyncIterator[bytes]:
+        writer = self.dialect.stream_writer(asked)
+        self.open_streams += 1
+        is_whole = False
+        try:
+            for delta in unfold(reply):
+                if self.pace_s:
+                    await asyncio.sleep(self.pace_s)
+                yield writer.write(delta)
+            is_whole = True
+        finally:
+            self.open_streams -= 1
+            self.cut_streams += not is_whole
+
+
+def events_of(text: str) -> list[Any]:
+    """Return the data of a stream's events as JSON."""
+    return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]

@@ -1,0 +1,366 @@
+"""What goes wrong behind and in front of the gateway: bounded, recorded, and told to the client in its own dialect."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import httpx
+import pytest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from actors.gateway import app as gateway_app
+from actors.gateway.grants import Grant, Refused, gateway_key, mint, read
+from gym_bus.event_log import Draft
+from gym_bus.subjects import aggregate
+from providers.dialects.catalog import DIALECTS
+from providers.dialects.unfolding import unfold
+from schemas.conversation import DialectName, Reply, Text, TokenUsage
+from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested, SessionClosed
+from schemas.tasks import Evidence
+from tests.support.gateway_place import KEY, GatewayPlace, gateway_place, log_as
+from tests.support.upstream import events_of
+
+BODIES: dict[DialectName, dict[str, Any]] = {
+    "chat": {"model": "m", "messages": [{"role": "user", "content": "hello"}]},
+    "responses": {"model": "m", "input": "hello"},
+    "messages": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]},
+}
+PATHS = {name: dialect.path for name, dialect in DIALECTS.items()}
+NAMES: list[DialectName] = ["chat", "responses", "messages"]
+
+
+def words(text: str = "hi", dialect: DialectName = "chat") -> Reply:
+    usage = TokenUsage(input_tokens=3, output_tokens=2)
+    return Reply(dialect=dialect, id="reply1", model="up", parts=(Text(text=text),), stop_reason="stop", usage=usage)
+
+
+async def post(
+    place: GatewayPlace, client: DialectName = "chat", *, url: str = "", token: str | None = None, **more: Any
+) -> httpx.Response:
+    headers = {"authorization": f"Bearer {place.token if token is None else token}"}
+    async with httpx.AsyncClient(timeout=20) as http:
+        return await http.post(f"{url or place.url}{PATHS[client]}", json={**BODIES[client], **more}, headers=headers)
+
+
+def message_of(client: DialectName, answer: httpx.Response) -> str:
+    """Return an error's words where the client's dialect has them, and check its shape."""
+    body = answer.json()
+    if client == "messages":
+        assert body["type"] == "error"
+    return str(body["error"]["message"])
+
+
+# -- tokens ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", NAMES)
+@pytest.mark.parametrize("token", ["", "gbt.bad.bad", "sk-something", "gbt..", "gbt.\xe9.x"])
+async def test_a_wrong_token_is_a_401_in_the_clients_dialect(client: DialectName, token: str) -> None:
+    async with gateway_place() as place:
+        headers = {"x-api-key": token.encode("latin-1")} if token else {}
+        async with httpx.AsyncClient() as http:
+            answer = await http.post(f"{place.url}{PATHS[client]}", json=BODIES[client], headers=headers)
+        assert answer.status_code == 401
+        assert "token" in message_of(client, answer)
+        assert place.events(ModelCallRequested) == []
+
+
+async def test_a_token_of_another_key_or_session_is_foreign() -> None:
+    """Signed by somebody else, or for a session that never was: 401, and nothing is asked."""
+    async with gateway_place() as place:
+        stranger = Grant(aggregate("r1", "7-7", "model", "s1"), 1)
+        for token in (mint(b"x" * 32, place.grant), mint(KEY, stranger)):
+            assert (await post(place, token=token)).status_code == 401
+        assert place.upstream.bodies == []
+
+
+async def test_a_token_ends_with_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is good while the session is open, whatever process owns it, and refused afterwards."""
+    monkeypatch.setattr("actors.gateway.sessions.TRUSTED_FOR_S", 0.0)
+    async with gateway_place() as place:
+        place.upstream.answers = [words()]
+        assert (await post(place)).status_code == 200
+        harness = log_as("harness", place.server, place.codec)
+        where = place.grant.conversation.sibling("harness", "s1")
+        writer = await harness.claim(where, 1, None)
+        assert writer is not None
+        closed = SessionClosed(request_id="x", evidence=Evidence(answer="4", stop_reason="stop", turns=1))
+        await harness.append(writer, Draft(closed, None))
+        refused = await post(place)
+        assert refused.status_code == 401
+        assert "over" in message_of("chat", refused)
+
+
+def test_tokens_say_what_they_are_for(tmp_path: Any) -> None:
+    """What was minted is read back; one changed character is noticed; the key stays the same and is for the owner only."""
+    key = gateway_key(tmp_path / "keys")
+    assert gateway_key(tmp_path / "keys") == key
+    assert (tmp_path / "keys" / "gateway.key").stat().st_mode & 0o777 == 0o600
+    grant = Grant(aggregate("run-1", "3-0", "model", "s2"), 2)
+    token = mint(key, grant)
+    assert read(key, token) == grant
+    for n in range(len(token)):
+        changed = token[:n] + ("A" if token[n] != "A" else "B") + token[n + 1 :]
+        with pytest.raises(Refused):
+            read(key, changed)
+
+
+# -- what clients send ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", NAMES)
+async def test_what_cannot_be_said_is_a_400_that_names_the_field(client: DialectName) -> None:
+    """No event, no call."""
+    async with gateway_place("messages" if client != "messages" else "chat") as place:
+        broken = {"messages": [{"role": "user", "content": 5}], "input": 5}
+        answer = await post(place, client, **broken)
+        assert answer.status_code == 400
+        assert ("input" if client == "responses" else "messages") in message_of(client, answer)
+        assert place.events(ModelCallRequested) == []
+
+
+async def test_bodies_and_headers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_app, "BODY_MAX_BYTES", 1000)
+    async with gateway_place() as place:
+        place.upstream.answers = [words()]
+        assert (await post(place, user="x" * 2000)).status_code == 413
+        async with httpx.AsyncClient() as http:
+            headers = {"authorization": f"Bearer {place.token}", "x-much": "y" * 40_000}
+            answer = await http.post(f"{place.url}/v1/messages", json=BODIES["messages"], headers=headers)
+            assert answer.status_code == 431
+            for content in (b"{", b"[]", b"\xff"):
+                headers = {"authorization": f"Bearer {place.token}"}
+                answer = await http.post(f"{place.url}/v1/chat/completions", content=content, headers=headers)
+                assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("backend", NAMES)
+async def test_text_cut_in_the_middle_of_a_character(backend: DialectName) -> None:
+    """Half a surrogate pair, which JavaScript clients leave, is no reason to fail; whole pairs stay what they are."""
+    async with gateway_place(backend) as place:
+        place.upstream.answers = [words(dialect=backend)]
+        content = b'{"model": "m", "messages": [{"role": "user", "content": "\\ud83d\\ude00 \\ud83d"}]}'
+        async with httpx.AsyncClient() as http:
+            headers = {"authorization": f"Bearer {place.token}"}
+            answer = await http.post(f"{place.url}/v1/chat/completions", content=content, headers=headers)
+        assert answer.status_code == 200
+        assert "\U0001f600 \ufffd" in json.dumps(place.upstream.bodies[0], ensure_ascii=False)
+
+
+async def test_a_session_may_have_only_so_many_calls_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_app, "SESSION_IN_FLIGHT_MAX", 2)
+    async with gateway_place() as place:
+        place.upstream.pace_s = 0.3
+        place.upstream.answers = [words()]
+        answers = await asyncio.gather(*(post(place, stream=True, seed=n) for n in range(4)))
+        assert sorted(a.status_code for a in answers) == [200, 200, 429, 429]
+        assert all(a.headers.get("retry-after") for a in answers if a.status_code == 429)
+
+
+# -- what backends do ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client", NAMES)
+@pytest.mark.parametrize(
+    ("status", "kind", "told"),
+    [
+        (500, "provider_unavailable", 503),
+        (429, "provider_rate_limited", 429),
+        (401, "provider_auth", 401),
+        (400, "provider_bad_request", 400),
+    ],
+)
+async def test_a_backends_error_is_recorded_with_its_body_and_told(
+    client: DialectName, status: int, kind: str, told: int
+) -> None:
+    async with gateway_place() as place:
+        place.upstream.answers = [JSONResponse({"error": {"message": "no luck today"}}, status)]
+        answer = await post(place, client)
+        assert answer.status_code == told
+        assert "no luck today" in message_of(client, answer)
+        [failed] = place.events(ModelCallFailed)
+        assert isinstance(failed.data, ModelCallFailed)
+        assert (failed.data.failure.kind, failed.data.status) == (kind, status)
+        assert "no luck today" in (failed.data.body or "")
+
+
+async def test_a_burst_of_errors_is_tried_again_as_the_same_call() -> None:
+    """Two failures and an answer: three tries of one turn, each with its outcome; the client sees the answer."""
+    async with gateway_place(max_tries=3) as place:
+        busy = JSONResponse({"error": "busy"}, 503, headers={"retry-after": "0"})
+        place.upstream.answers = [busy, JSONResponse({"error": "busy"}, 500, headers={"retry-after": "0"}), words()]
+        assert (await post(place)).status_code == 200
+        asked = [e.data for e in place.events(ModelCallRequested)]
+        assert [(a.turn, a.tries) for a in asked if isinstance(a, ModelCallRequested)] == [(1, 1), (1, 2), (1, 3)]
+        assert len(place.events(ModelCallFailed)) == 2
+        assert len(place.events(ModelCallCompleted)) == 1
+
+
+async def test_429_for_ever_is_bounded() -> None:
+    async with gateway_place(max_tries=3) as place:
+        place.upstream.answers = [JSONResponse({"error": "slow down"}, 429, headers={"retry-after": "0"})]
+        assert (await post(place)).status_code == 429
+        assert len(place.upstream.bodies) == 3
+
+
+async def test_a_backend_that_is_silent_or_gone() -> None:
+    async with gateway_place(timeout_s=0.4) as place:
+
+        async def never(_: Any = None) -> Any:
+            await asyncio.sleep(30)
+            yield b""
+
+        place.upstream.answers = [lambda _: StreamingResponse(never())]
+        began = time.monotonic()
+        answer = await post(place)
+        assert answer.status_code == 504
+        assert time.monotonic() - began < 5
+        [failed] = place.events(ModelCallFailed)
+        assert isinstance(failed.data, ModelCallFailed)
+        assert failed.data.failure.kind == "transport_timeout"
+
+
+@pytest.mark.parametrize("client", NAMES)
+@pytest.mark.parametrize("backend", NAMES)
+async def test_a_stream_cut_in_the_middle_is_an_error_in_mid_stream(client: DialectName, backend: DialectName) -> None:
+    """Never an end that looks whole: the client is told, and the log has what came."""
+    async with gateway_place(backend) as place:
+        whole = await _stream_of(words("one two three", backend), backend)
+        cut = whole[: whole.index(b"one two three") + 20].rsplit(b"\n\n", 1)[0] + b"\n\n"
+        place.upstream.answers = [Response(cut, media_type="text/event-stream")]
+        answer = await post(place, client, stream=True)
+        assert answer.status_code in {200, 502}
+        assert "[DONE]" not in answer.text or "error" in answer.text
+        assert "error" in answer.text or "failed" in answer.text
+        for ending in ("message_stop", "response.completed", '"finish_reason":"stop"', '"finish_reason": "stop"'):
+            assert ending not in answer.text
+        [failed] = place.events(ModelCallFailed)
+        assert isinstance(failed.data, ModelCallFailed)
+        assert failed.data.failure.kind == "provider_bad_answer"
+        assert place.events(ModelCallCompleted) == []
+
+
+async def _stream_of(reply: Reply, name: DialectName) -> bytes:
+    dialect = DIALECTS[name]
+    writer = dialect.stream_writer(dialect.read_request({**BODIES[name], "stream": True}))
+    return b"".join(writer.write(delta) for delta in unfold(reply))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"data: [DONE]\n\n",
+        b"<html>busy</html>",
+        b"data: {not json}\n\n",
+        b'data: {"choices": 7}\n\n',
+        b"data: \xff\n\n",
+    ],
+)
+async def test_garbage_instead_of_a_stream_is_never_an_empty_200(content: bytes) -> None:
+    async with gateway_place() as place:
+        place.upstream.answers = [Response(content, media_type="text/event-stream")]
+        answer = await post(place, "messages", stream=True)
+        assert answer.status_code == 502
+        assert message_of("messages", answer)
+        assert len(place.events(ModelCallFailed)) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>", b"[]", b'{"choices": []}', b'{"id": 1'])
+async def test_garbage_instead_of_an_answer(content: bytes) -> None:
+    async with gateway_place() as place:
+        place.upstream.answers = [Response(content, media_type="application/json")]
+        assert (await post(place)).status_code == 502
+        assert len(place.events(ModelCallFailed)) == 1
+
+
+async def test_a_line_of_a_mebibyte_passes() -> None:
+    async with gateway_place() as place:
+        place.upstream.answers = [words("ü" * 600_000)]
+        answer = await post(place, stream=True)
+        said = "".join(c["choices"][0]["delta"].get("content") or "" for c in events_of(answer.text) if c["choices"])
+        assert said == "ü" * 600_000
+
+
+# -- streaming, leaving, taking over ------------------------------------------------------------------------------------------------
+
+
+async def test_the_first_word_leaves_when_it_arrives_and_the_last_when_it_is_recorded() -> None:
+    async with gateway_place() as place:
+        place.upstream.pace_s = 0.15
+        place.upstream.answers = [words()]
+        headers = {"authorization": f"Bearer {place.token}"}
+        body = {**BODIES["messages"], "stream": True}
+        async with (
+            httpx.AsyncClient(timeout=20) as http,
+            http.stream("POST", f"{place.url}/v1/messages", json=body, headers=headers) as answer,
+        ):
+            async for line in answer.aiter_lines():
+                if "text_delta" in line:
+                    assert place.upstream.open_streams == 1, "the word came only when all was there"
+                    assert place.events(ModelCallCompleted) == []
+                if "message_stop" in line and line.startswith("data"):
+                    assert len(place.events(ModelCallCompleted)) == 1, "the end was told before it was recorded"
+
+
+async def test_a_client_that_leaves_stops_the_backend_and_what_came_is_kept() -> None:
+    async with gateway_place() as place:
+        place.upstream.pace_s = 0.1
+        many = tuple(Text(text=f"part {n} ") for n in range(50))
+        place.upstream.answers = [words().model_copy(update={"parts": many})]
+        headers = {"authorization": f"Bearer {place.token}"}
+        body = {**BODIES["chat"], "stream": True}
+        async with (
+            httpx.AsyncClient(timeout=20) as http,
+            http.stream("POST", f"{place.url}/v1/chat/completions", json=body, headers=headers) as answer,
+        ):
+            async for line in answer.aiter_lines():
+                if "part 1" in line:
+                    break
+        async with asyncio.timeout(5):
+            while not place.events(ModelCallFailed) or place.upstream.open_streams:
+                await asyncio.sleep(0.02)
+        [failed] = place.events(ModelCallFailed)
+        assert isinstance(failed.data, ModelCallFailed)
+        assert failed.data.failure.kind == "cancelled"
+        assert failed.data.parts is not None
+        assert "part 1" in json.dumps([p.model_dump(mode="json") for p in failed.data.parts])
+
+
+async def test_a_client_that_leaves_before_anything_came() -> None:
+    async with gateway_place() as place:
+
+        async def never() -> Any:
+            await asyncio.sleep(30)
+            yield b""
+
+        place.upstream.answers = [lambda _: StreamingResponse(never())]
+        headers = {"authorization": f"Bearer {place.token}"}
+        async with httpx.AsyncClient(timeout=0.3) as http:
+            with pytest.raises(httpx.ReadTimeout):
+                await http.post(f"{place.url}/v1/chat/completions", json=BODIES["chat"], headers=headers)
+        async with asyncio.timeout(5):
+            while not place.events(ModelCallFailed):
+                await asyncio.sleep(0.02)
+
+
+async def test_of_two_gateways_the_later_one_has_the_session() -> None:
+    """The other is fenced: it answers 503 and states nothing; what it had open is lost, once."""
+    async with gateway_place(is_doubled=True) as place:
+        place.upstream.pace_s = 0.2
+        place.upstream.answers = [words()]
+        first = asyncio.create_task(post(place, seed=1, stream=True))
+        async with asyncio.timeout(5):
+            while not place.upstream.open_streams:
+                await asyncio.sleep(0.01)
+        second = await post(place, seed=2, url=place.second_url)
+        assert second.status_code == 200
+        fenced = await first
+        assert fenced.status_code == 503 or "error" in fenced.text
+        assert len(place.events(ModelCallLost)) == 1
+        assert len(place.events(ModelCallCompleted)) == 1
+        again = await post(place, seed=3)
+        assert again.status_code == 200, "the first gateway takes the session back when the client turns to it again"
