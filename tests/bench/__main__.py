@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 import uvloop
 
-from tests.bench import append, command_line, faults, projector, throughput
+from tests.bench import append, command_line, faults, gateway, projector, throughput
 from tests.bench.report import OTHERS, Record, busy_cores, load_average, loop_ms, print_table, save
 
 Measure = Callable[..., Awaitable[dict[str, float]]]
@@ -74,6 +74,20 @@ FAMILIES: Final = {
         ),
     ),
     "takeover": Family(faults.measure_takeover, ("takeover_s", "takeover_run_s", "takeover_rollout_s")),
+    "gateway": Family(
+        gateway.measure,
+        (
+            "gateway_ratio",
+            "gateway_cpu_ms_per_call",
+            "gateway_bare_cpu_ms_per_call",
+            "gateway_calls_per_s",
+            "gateway_bare_calls_per_s",
+            "gateway_added_p50_ms",
+            "gateway_added_p99_ms",
+            "gateway_first_token_added_p50_ms",
+            "gateway_first_token_added_p99_ms",
+        ),
+    ),
     "projector": Family(
         _projector,
         ("projector_events_per_s", "projector_bare_events_per_s", "projector_ratio", "projector_lag_s"),

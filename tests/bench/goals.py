@@ -74,4 +74,13 @@ GOALS: Final = {
     "projector_bare_events_per_s": Goal(),
     "projector_ratio": at_least(0.5),
     "projector_lag_s": at_most(2),
+    "gateway_ratio": at_least(0.6),
+    "gateway_cpu_ms_per_call": Goal(),
+    "gateway_bare_cpu_ms_per_call": Goal(),
+    "gateway_calls_per_s": Goal(),
+    "gateway_bare_calls_per_s": Goal(),
+    "gateway_added_p50_ms": at_most(2),
+    "gateway_added_p99_ms": Goal(),
+    "gateway_first_token_added_p50_ms": at_most(2),
+    "gateway_first_token_added_p99_ms": Goal(),
 }
