@@ -16,7 +16,7 @@ from providers.models import make_model
 from providers.models.base import Model
 from providers.sandboxes import make_provider
 from providers.sandboxes.base import SandboxProvider
-from schemas.config import Bubblewrap, ModelConfig, OpenAIModel, SandboxConfig, TasksetConfig
+from schemas.config import Bubblewrap, ModelConfig, SandboxConfig, ServedModel, TasksetConfig
 from schemas.tasks import Task
 
 
@@ -36,7 +36,7 @@ class Services:
     def model_for(self, config: ModelConfig) -> Model:
         """Return the backend of `config`; the same configuration shares one and its connections."""
         api_key = None
-        if isinstance(config, OpenAIModel) and config.policy_api_key:
+        if isinstance(config, ServedModel) and config.policy_api_key:
             api_key = self._secrets.read(config.policy_api_key)  # each time: `eval resume --model-api-key` replaces it
         key = (config.model_dump_json(), api_key)
         model = self._models.get(key)

@@ -23,6 +23,7 @@ from schemas.config import RunConfig
 
 OVERRIDE: Final = re.compile(r"\+{0,2}([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 ENV: Final = "env:"
+KEY_VARIABLES: Final[Mapping[str, str]] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
 
 
 def gather(files: Sequence[Path], overrides: Sequence[str], flags: Mapping[str, Any] | None = None) -> Sourced:
@@ -98,8 +99,8 @@ def key_of_model(
 ) -> str | None:
     """Return the API key that the model is to be called with, taken out of the values; None if there is none.
 
-    First `given` (a flag), then `model.policy_api_key` (the key itself, or `env:NAME`), then OPENAI_API_KEY if
-    `is_default_wanted`.
+    First `given` (a flag), then `model.policy_api_key` (the key itself, or `env:NAME`), then the variable that the
+    model's type has for it (`KEY_VARIABLES`) if `is_default_wanted`.
     """
     model = sourced.values.get("model")
     written = model.pop("policy_api_key", None) if isinstance(model, dict) else None
@@ -112,7 +113,8 @@ def key_of_model(
             raise BadConfig(msg)
         return environ[name]
     if written is None and is_default_wanted:
-        return environ.get("OPENAI_API_KEY") or None
+        type_ = model.get("type") if isinstance(model, dict) else None
+        return environ.get(KEY_VARIABLES.get(str(type_), "")) or None
     if written is not None and not isinstance(written, str):
         msg = f"model.policy_api_key: want text, or env:NAME, found {type(written).__name__}"
         raise BadConfig(msg)

@@ -81,14 +81,9 @@ class ScriptedModel(Tagged):
         return "scripted (deterministic stand-in, not a language model)"
 
 
-class OpenAIModel(Tagged):
-    """Any backend that speaks OpenAI Chat Completions. `policy_api_key` is a secret's name, never the key itself.
+class ServedModel(Tagged):
+    """A model behind HTTP. `policy_api_key` is a secret's name, never the key itself."""
 
-    `api` is what the gateway speaks to it on behalf of agents that bring their own loop: `responses` where it has OpenAI Responses.
-    """
-
-    type: Literal["openai"] = "openai"
-    api: Literal["chat", "responses"] = "chat"
     policy_base_url: str
     policy_model_name: str
     policy_api_key: str | None = None
@@ -102,7 +97,21 @@ class OpenAIModel(Tagged):
         return self.policy_model_name
 
 
-ModelConfig = Annotated[ScriptedModel | OpenAIModel, Field(discriminator="type")]
+class OpenAIModel(ServedModel):
+    """Any backend that speaks OpenAI Chat Completions, or OpenAI Responses if `api` says so."""
+
+    type: Literal["openai"] = "openai"
+    api: Literal["chat", "responses"] = "chat"
+
+
+class AnthropicModel(ServedModel):
+    """Any backend that speaks Anthropic Messages."""
+
+    type: Literal["anthropic"] = "anthropic"
+    policy_base_url: str = "https://api.anthropic.com"
+
+
+ModelConfig = Annotated[ScriptedModel | OpenAIModel | AnthropicModel, Field(discriminator="type")]
 
 
 class SandboxLimits(Frozen):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from gym_bus.redaction import Redactor
 from gym_bus.secrets_store import SecretsStore
-from providers.dialects import Dialect
-from providers.dialects.catalog import DIALECTS
-from providers.dialects.chat import Chat
 from providers.models.backends import Backend, HttpBackend
 from providers.models.base import Model
-from providers.models.chat_completions import OPENAI_HOST
 from providers.models.scripted import ScriptedModel
 from providers.models.scripted_backend import ScriptedBackend
-from schemas.config import OpenAIModel
+from providers.models.served import backend_of
+from schemas.config import AnthropicModel, OpenAIModel
 from schemas.config import ScriptedModel as ScriptedConfig
 from schemas.events import SessionRequested
+
+TRIES_MAX: Final = 3
+"""Clients try again by themselves, and wait without a word meanwhile."""
 
 
 class Backends:
@@ -37,27 +37,18 @@ class Backends:
             case ScriptedConfig():
                 model = self._scripted.setdefault(config.model_dump_json(), ScriptedModel(config))
                 return ScriptedBackend(model, asked.task.task_id, asked.repeat, config.max_tries)
-            case OpenAIModel():
-                return self._openai(config)
+            case OpenAIModel() | AnthropicModel():
+                return self._served(config)
             case _:
                 assert_never(config)
 
-    def _openai(self, config: OpenAIModel) -> HttpBackend:
+    def _served(self, config: OpenAIModel | AnthropicModel) -> HttpBackend:
         api_key = self._keys.read(config.policy_api_key) if config.policy_api_key else None
         name = (config.model_dump_json(), api_key)
         if name not in self._http:
             if api_key:
                 self._redactor.learn(api_key)
-            self._http[name] = HttpBackend(
-                _dialect(config),
-                config.policy_base_url,
-                config.policy_model_name,
-                api_key,
-                timeout_s=config.timeout_s,
-                concurrency=self._concurrency,
-                max_tries=min(config.max_tries, 3),
-                extra_body=config.extra_body,
-            )
+            self._http[name] = backend_of(config, api_key, self._concurrency, min(config.max_tries, TRIES_MAX))
         return self._http[name]
 
     async def aclose(self) -> None:
@@ -66,9 +57,3 @@ class Backends:
             await backend.aclose()
         for model in self._scripted.values():
             await model.aclose()
-
-
-def _dialect(config: OpenAIModel) -> Dialect:
-    """Return what a backend speaks; OpenAI's own newer models refuse `max_tokens`, other backends know no other name."""
-    is_openai = config.policy_base_url.startswith(OPENAI_HOST)
-    return Chat("max_completion_tokens") if config.api == "chat" and is_openai else DIALECTS[config.api]

@@ -13,24 +13,15 @@ import pydantic_core
 from actors.gateway.grants import Grant
 from actors.gateway.lineage import Lineage, Place
 from gym_bus.event_log import Draft, EventLog, Writer
+from providers.models.dialect_model import STOPS
 from schemas.base import Event
 from schemas.conversation import Part, Reply, Request, Text, ToolUse
 from schemas.envelope import Envelope
 from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested
-from schemas.events.model import StopReason
 from schemas.values import Failure, Message, ToolCall, Usage
 
 BODY_KEPT: Final = 4_000
 PARAMETERS: Final = frozenset(Request.model_fields) - {"dialect", "turns", "tools", "others"}
-STOPS: Final[dict[str, StopReason]] = {
-    "stop": "stop",
-    "stop_sequence": "stop",
-    "tool_calls": "tool_calls",
-    "length": "length",
-    "content_filter": "content_filter",
-    "refusal": "content_filter",
-    "pause": "stop",
-}
 
 
 @dataclass(frozen=True, slots=True)

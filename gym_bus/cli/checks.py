@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import httpx
 
     from gym_bus.settings import Settings
-    from schemas.config import OpenAIModel, RunConfig
+    from schemas.config import AnthropicModel, OpenAIModel, RunConfig
 
 ENDPOINT_TIMEOUT_S: Final = 5.0
 RESULT_FILES: Final = ("rollouts.jsonl", "failures.jsonl", "metrics.json", "manifest.json", "run.json")
@@ -42,19 +42,18 @@ def check_config(config: RunConfig, api_key: str | None, settings: Settings) -> 
             "or agent.enable_tools=false, or --unsafe-local for tasks you trust"
         )
         raise BadConfig(msg)
-    if config.model.type == "openai":
+    if config.model.type != "scripted":
         check_endpoint(config.model, api_key)
 
 
-def check_endpoint(model: OpenAIModel, api_key: str | None) -> None:
+def check_endpoint(model: OpenAIModel | AnthropicModel, api_key: str | None) -> None:
     """Raise `BadConfig` if nothing answers at the model's URL, it refuses the key, or it is no API of this kind.
 
     A missing list (404), a busy or failing backend (429, 5xx) are no reason not to start: calls are tried again.
     """
     import httpx  # noqa: PLC0415  only for real models
 
-    url = f"{model.policy_base_url.rstrip('/')}/models"
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    url, headers = _list_of_models(model, api_key)
     try:
         response = httpx.get(url, headers=headers, timeout=ENDPOINT_TIMEOUT_S)
     except (httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeEncodeError) as error:
@@ -74,11 +73,20 @@ def check_endpoint(model: OpenAIModel, api_key: str | None) -> None:
         raise BadConfig(text.replace(api_key, "[redacted]") if api_key else text)
 
 
+def _list_of_models(model: OpenAIModel | AnthropicModel, api_key: str | None) -> tuple[str, dict[str, str]]:
+    """Return where a backend lists its models, and the headers that it wants."""
+    base = model.policy_base_url.rstrip("/")
+    if model.type == "anthropic":
+        key = {"x-api-key": api_key} if api_key else {}
+        return f"{base.removesuffix('/v1')}/v1/models", {"anthropic-version": "2023-06-01", **key}
+    return f"{base}/models", {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+
 def problem_of(response: httpx.Response) -> str | None:
     """Return what is wrong with the answer to a question for the list of models, None if a run may start."""
     status = response.status_code
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return f"refused the key ({status}): check --model-api-key, or OPENAI_API_KEY; it said {_shown(response.text)}"
+        return f"refused the key ({status}): check --model-api-key, or the key in the environment; it said {_shown(response.text)}"
     if response.is_redirect:
         return f"redirects to {_shown(response.headers.get('location', ''))}: give that address as --model-url"
     if status in MAY_START or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -90,7 +98,7 @@ def problem_of(response: httpx.Response) -> str | None:
     except ValueError:
         found = None
     if not isinstance(found, dict | list):
-        return f"is no OpenAI-compatible API; it answered {_shown(response.text)}. Does --model-url lack /v1?"
+        return f"is no API of a model; it answered {_shown(response.text)}. Does --model-url lack /v1?"
     return None
 
 

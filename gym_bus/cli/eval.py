@@ -24,7 +24,8 @@ config_option = click.option(
     help="A YAML file; later ones win.",
 )
 key_option = click.option(
-    "--model-api-key", help="The model's API key, or env:NAME (default: OPENAI_API_KEY). Never logged."
+    "--model-api-key",
+    help="The model's API key, or env:NAME (default: OPENAI_API_KEY, or ANTHROPIC_API_KEY). Never logged.",
 )
 
 

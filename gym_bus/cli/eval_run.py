@@ -59,19 +59,20 @@ def resolve(options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Run
     if "model" in flags and not ({"policy_base_url", "policy_model_name"} <= set(sourced.values["model"])):
         msg = "--model and --model-url go together: the first names the model, the second says where it is"
         raise BadConfig(msg)
-    is_openai = isinstance(sourced.values.get("model"), dict) and sourced.values["model"].get("type") == "openai"
+    model = sourced.values.get("model")
+    is_served = isinstance(model, dict) and model.get("type") in configs.KEY_VARIABLES
     given = options.get("model_api_key")
-    if given is not None and not is_openai:
+    if given is not None and not is_served:
         msg = "--model-api-key needs a model: --model-url and --model, or model.type=openai in a configuration"
         raise BadConfig(msg)
-    api_key = configs.key_of_model(sourced, given, environ, is_default_wanted=is_openai)
+    api_key = configs.key_of_model(sourced, given, environ, is_default_wanted=is_served)
     configs.make_paths_absolute(sourced, Path.cwd())
     return configs.validate(sourced), api_key
 
 
 def with_key(config: RunConfig, api_key: str | None, settings: Settings) -> RunConfig:
     """Return the configuration with the name of the stored key, which is all that the log gets."""
-    if api_key is None or config.model.type != "openai":
+    if api_key is None or config.model.type == "scripted":
         return config
     name = SecretsStore(settings.data_dir / "secrets").store(api_key)
     return config.model_copy(update={"model": config.model.model_copy(update={"policy_api_key": name})})

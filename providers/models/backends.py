@@ -88,10 +88,14 @@ class HttpBackend:
         max_tries: int = 3,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
-        """Call `model` at `base_url`, which ends where the dialect's path (`/v1/…`) has its `/v1`."""
+        """Call `model` at `base_url`: with its `/v1`, or what stands for it, as OpenAI's clients have it; for Messages without."""
         self.dialect = dialect
         self.max_tries = max_tries
-        self.url = f"{base_url.rstrip('/').removesuffix('/v1')}{dialect.path}"
+        base = base_url.rstrip("/")
+        if dialect.name == "messages":
+            self.url = f"{base.removesuffix('/v1')}{dialect.path}"
+        else:
+            self.url = f"{base}{dialect.path.removeprefix('/v1')}"
         self._model = model
         self._api_key = api_key
         self._timeout_s = timeout_s
@@ -123,6 +127,10 @@ class HttpBackend:
         except httpx.HTTPError as error:
             text = f"{self.url} cannot be reached, or broke off: {type(error).__name__}: {error}"
             raise failed("transport_unreachable", without_secrets(text, self._api_key)) from error
+
+    def without_key(self, text: str) -> str:
+        """Return `text` without the key, and without a password inside a URL."""
+        return without_secrets(text, self._api_key)
 
     def _credentials(self) -> dict[str, str]:
         if self.dialect.name == "messages":

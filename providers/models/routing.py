@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from providers.models.base import Model
-from schemas.config import ModelConfig, OpenAIModel, ScriptedModel
+from schemas.config import AnthropicModel, ModelConfig, OpenAIModel, ScriptedModel
 
 
 def make_model(config: ModelConfig, api_key: str | None, concurrency: int) -> Model:
@@ -15,9 +15,14 @@ def make_model(config: ModelConfig, api_key: str | None, concurrency: int) -> Mo
             from providers.models import scripted  # noqa: PLC0415
 
             return scripted.ScriptedModel(config)
-        case OpenAIModel():
+        case OpenAIModel() if config.api == "chat":
             from providers.models import openai_chat  # noqa: PLC0415  a second of imports
 
             return openai_chat.OpenAIChatModel(config, api_key, concurrency)
+        case OpenAIModel() | AnthropicModel():
+            from providers.models.dialect_model import DialectModel  # noqa: PLC0415  the same
+            from providers.models.served import backend_of  # noqa: PLC0415  the same
+
+            return DialectModel(backend_of(config, api_key, concurrency, config.max_tries))
         case _:
             assert_never(config)

@@ -259,7 +259,7 @@ def test_nobody_at_the_models_address(run: RealRun) -> None:
     ("mood", "said"),
     [
         (401, ("refused the key (401)", "--model-api-key")),
-        ("html", ("is no OpenAI-compatible API", "hotel", "Does --model-url lack /v1?")),
+        ("html", ("is no API of a model", "hotel", "Does --model-url lack /v1?")),
     ],
 )
 def test_a_model_that_is_wrong_from_the_start(run: RealRun, mood: str | int, said: tuple[str, ...]) -> None:

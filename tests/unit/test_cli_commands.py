@@ -188,7 +188,7 @@ def backend(status: int, body: str) -> Iterator[str]:
         (503, "loading", None),
         (401, "bad key sk-made-up", "refused the key"),
         (403, "no", "refused the key"),
-        (200, "<html>hello</html>", "is no OpenAI-compatible API"),
+        (200, "<html>hello</html>", "is no API of a model"),
         (400, "what?", "answered 400"),
     ],
 )

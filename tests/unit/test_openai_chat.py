@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from gym_bus.errors import GymBusError, Permanent, Retryable
 from providers.models import ModelCall, ModelError, make_model
 from providers.models.openai_failures import retry_after_s
-from providers.models.readiness import check_endpoint
 from schemas.config import OpenAIModel
 from schemas.values import Message, Sampling, ToolCall
 from tools import SHELL
@@ -257,43 +255,3 @@ async def test_as_many_calls_are_in_flight_as_asked_for(backend: tuple[Backend, 
     await asyncio.gather(*tasks)
     assert handler.peak >= 150
     await model.aclose()
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "error"),
-    [
-        (200, '{"data": []}', None),
-        (404, "", None),
-        (429, "", None),
-        (503, "", None),
-        (401, f"no {KEY}", Permanent),
-        (403, "", Permanent),
-        (200, "<html>", Permanent),
-        (302, "", Permanent),
-        (400, "", Permanent),
-    ],
-)
-async def test_readiness_is_judged(
-    backend: tuple[Backend, str], status: int, body: str, error: type[GymBusError] | None
-) -> None:
-    handler, url = backend
-    handler.status, handler.body = status, body
-    config = OpenAIModel(policy_base_url=url, policy_model_name="m")
-    if error is None:
-        await check_endpoint(config, KEY)
-    else:
-        with pytest.raises(error) as caught:
-            await check_endpoint(config, KEY)
-        assert KEY not in str(caught.value)
-        assert url in str(caught.value)
-    assert handler.requests[0][0].startswith("GET /v1/models ")
-
-
-async def test_readiness_needs_somebody_there(backend: tuple[Backend, str]) -> None:
-    with pytest.raises(Retryable, match=r"127\.0\.0\.1:1"):
-        await check_endpoint(OpenAIModel(policy_base_url="http://127.0.0.1:1/v1", policy_model_name="m"), None)
-    with pytest.raises(Permanent, match="policy_base_url"):
-        await check_endpoint(OpenAIModel(policy_base_url="localhost:8000/v1", policy_model_name="m"), None)
-    backend[0].hold.clear()
-    with pytest.raises(Retryable, match="no answer"):
-        await check_endpoint(OpenAIModel(policy_base_url=backend[1], policy_model_name="m"), None, timeout_s=0.1)

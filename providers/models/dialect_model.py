@@ -1,0 +1,121 @@
+"""A model for native agents behind any dialect: Responses and Messages by the conversions that the gateway uses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from providers.dialects import Malformed, Unexpressible
+from providers.models.backends import HttpBackend
+from providers.models.base import ModelAnswer, ModelCall, ModelError
+from providers.models.openai_failures import failed, failure_of, shown
+from schemas.conversation import Part, Reply, Request, Text, TokenUsage, Tool, ToolResult, ToolUse, Turn
+from schemas.events.model import StopReason
+from schemas.values import Message, ToolCall, Usage
+
+STOPS: Final[dict[str, StopReason]] = {
+    "stop": "stop",
+    "stop_sequence": "stop",
+    "pause": "stop",
+    "tool_calls": "tool_calls",
+    "length": "length",
+    "content_filter": "content_filter",
+    "refusal": "content_filter",
+}
+
+
+class DialectModel:
+    """One model of one backend. Thoughts are not carried from call to call: a plain conversation has no place for them."""
+
+    def __init__(self, backend: HttpBackend) -> None:
+        """Ask `backend`."""
+        self._backend = backend
+
+    async def complete(self, call: ModelCall) -> ModelAnswer:
+        """Ask once; raise `ModelError` for every failure, within the configured `timeout_s`."""
+        backend, dialect = self._backend, self._backend.dialect
+        try:
+            body = backend.adapted(dialect.write_request(request_of(call)).body)
+            async with backend.open(body, call.call_id, {}) as incoming:
+                content = (await incoming.body()).decode(errors="replace")
+                if incoming.status != HTTPStatus.OK:
+                    raise failure_of(incoming.status, incoming.headers, content, backend.url)
+            return answer_of(dialect.read_reply(_parsed(content)))
+        except Unexpressible as error:
+            raise failed("provider_bad_request", f"{dialect.name} cannot say this: {error}", terminal=True) from error
+        except Malformed as error:
+            raise failed("provider_bad_answer", f"{backend.url}: {error}") from error
+        except ModelError as error:
+            clean = backend.without_key(error.failure.message)
+            raise ModelError(error.failure.model_copy(update={"message": clean}), error.retry_after_s) from error
+
+    async def aclose(self) -> None:
+        """Give back connections."""
+        await self._backend.aclose()
+
+
+def request_of(call: ModelCall) -> Request:
+    """Return a native agent's call in the form that all dialects are written from."""
+    sampling = call.sampling
+    tools = tuple(Tool(name=t.name, description=t.description, parameters=t.parameters) for t in call.tools)
+    return Request(
+        dialect="chat",
+        model="",
+        turns=_turns(call.messages),
+        tools=tools or None,
+        parallel_tool_calls=call.parallel_tool_calls if tools else None,
+        max_output_tokens=sampling.max_output_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        seed=sampling.seed,
+    )
+
+
+def _turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
+    turns: list[Turn] = []
+    for message in messages:
+        words: tuple[Part, ...] = (Text(text=message.content),) if message.content else ()
+        if message.role == "tool":
+            result = ToolResult(call_id=message.tool_call_id or "", parts=(Text(text=message.content or ""),))
+            if turns and turns[-1].role == "tool":
+                turns[-1] = turns[-1].model_copy(update={"parts": (*turns[-1].parts, result)})
+            else:
+                turns.append(Turn(role="tool", parts=(result,)))
+            continue
+        calls = tuple(ToolUse(id=c.id, name=c.name, arguments=c.arguments) for c in message.tool_calls)
+        turns.append(Turn(role=message.role, parts=(*words, *calls), is_plain=not calls))
+    return tuple(turns)
+
+
+def answer_of(reply: Reply) -> ModelAnswer:
+    """Return an answer as a native agent's plain message."""
+    words = [part.text for part in reply.parts if isinstance(part, Text)]
+    calls = tuple(ToolCall(id=p.id, name=p.name, arguments=p.arguments) for p in reply.parts if isinstance(p, ToolUse))
+    usage = reply.usage or TokenUsage()
+    stop_reason = STOPS[reply.stop_reason]
+    if calls and stop_reason == "stop":
+        stop_reason = "tool_calls"
+    return ModelAnswer(
+        Message(role="assistant", content="".join(words) if words else None, tool_calls=calls),
+        stop_reason,
+        Usage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_tokens=usage.cached_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+        ),
+    )
+
+
+def _parsed(content: str) -> dict[str, Any]:
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        msg = f"no JSON: {shown(content)}"
+        raise Malformed(msg) from error
+    if not isinstance(body, dict):
+        msg = f"no JSON object: {shown(content)}"
+        raise Malformed(msg)
+    return body
