@@ -31,6 +31,8 @@ def gather(files: Sequence[Path], overrides: Sequence[str], flags: Mapping[str, 
     merged = Sourced()
     for path in files:
         merge(merged, read_file(path))
+    if flags:  # before the overrides, too: what they say of a part holds for the type of it that a flag chose
+        merge(merged, Sourced(dict(flags), {(): "command line"}))
     merge(merged, parse_overrides(overrides))
     if flags:
         merge(merged, Sourced(dict(flags), {(): "command line"}))
@@ -70,6 +72,11 @@ def _merged(old: Any, new: Any) -> Any:
 def validate(sourced: Sourced) -> RunConfig:
     """Return the configuration that the values mean; raises `BadConfig` with one line for each mistake."""
     values = {key: _with_type(key, value) for key, value in sourced.values.items()}
+    try:
+        json.dumps(values, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError as error:
+        msg = f"a text holds half of a surrogate pair ({error.object[max(0, error.start - 20) : error.start]!r} and then that)"
+        raise BadConfig(msg) from error
     try:
         return RunConfig.model_validate(values)
     except ValidationError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -29,6 +30,7 @@ START_TIMEOUT_S: Final = 60.0
 FOREIGN_TIMEOUT_S: Final = 5.0
 STOP_TIMEOUT_S: Final = 30.0
 STORE_SHARE: Final = 0.8
+IDENTITY: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,22 @@ def is_port_free(port: int) -> bool:
     return True
 
 
+def _object_in(path: Path) -> dict[str, str]:
+    """Return the JSON object in a file; an empty one if it is missing or unreadable."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
 class EmbeddedServer:
     """The server of one data directory; `directory` holds its store, configuration, passwords, log and lock."""
 
@@ -83,10 +101,9 @@ class EmbeddedServer:
 
     def passwords(self) -> dict[str, str]:
         """Return the users' passwords, made on first use and readable by this user only."""
-        if self._credentials.exists():
-            known: dict[str, str] = json.loads(self._credentials.read_text())
-            if set(known) >= {ADMIN, *USERS}:
-                return known
+        known = _object_in(self._credentials)
+        if set(known) >= {ADMIN, *USERS} and all(known.values()):
+            return known
         made = {user: secrets.token_urlsafe(24) for user in (ADMIN, *USERS)}
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = self._credentials.with_suffix(".new")
@@ -158,20 +175,22 @@ class EmbeddedServer:
             },
             "authorization": {"users": users},
         }
-        return json.dumps(config, indent=1)
+        return json.dumps(config, indent=1, ensure_ascii=False)  # the server knows no \u escapes
 
     def _identity(self) -> str:
         path = self.directory / "id"
-        if not path.exists():
-            path.write_text(secrets.token_hex(6))
-        return path.read_text().strip()
+        known = path.read_text(errors="replace").strip() if path.exists() else ""
+        if not IDENTITY.fullmatch(known):
+            known = secrets.token_hex(6)
+            _write(path, known)
+        return known
 
     def _last_ports(self) -> tuple[int, int]:
-        path = self.directory / "last_ports.json"
-        if not path.exists():
+        try:
+            client, monitoring = json.loads((self.directory / "last_ports.json").read_text())
+            return int(client), int(monitoring)
+        except (OSError, ValueError, TypeError):  # not there, or unreadable: any port will do
             return -1, -1
-        client, monitoring = json.loads(path.read_text())
-        return int(client), int(monitoring)
 
     def ensure(self, store_max_bytes: int | None = None) -> BusAddress:
         """Return the running server's address, starting it if none runs. Raises `Permanent` or `Retryable`."""
@@ -223,7 +242,7 @@ class EmbeddedServer:
         self._state.unlink(missing_ok=True)
         config = self.directory / "nats.conf"
         descriptor = os.open(config, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(self._config(ports, 2 * store_limit(self.directory / "store", store_max_bytes)))
         with (self.directory / "server.out").open("ab") as output:
             process = subprocess.Popen(  # noqa: S603  our own binary, found beside the interpreter
@@ -243,9 +262,7 @@ class EmbeddedServer:
             )
         write_owner(lock, f"nats-server pid {process.pid}")
         found = self._await_ports(process)
-        (self.directory / "last_ports.json").write_text(
-            json.dumps([_port(found["nats"][0]), _port(found["monitoring"][0])])
-        )
+        _write(self.directory / "last_ports.json", json.dumps([_port(found["nats"][0]), _port(found["monitoring"][0])]))
         url, monitoring = found["nats"][0], found["monitoring"][0]
         state = {"pid": process.pid, "url": url, "monitoring": monitoring}
         temporary = self._state.with_suffix(".new")

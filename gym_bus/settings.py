@@ -62,6 +62,8 @@ def load_settings(environ: Mapping[str, str] = os.environ, **overrides: Any) -> 
     given = {
         k.removeprefix(PREFIX).lower(): v for k, v in environ.items() if k.startswith(PREFIX) and k not in NOT_SETTINGS
     }
+    if not given.get("data_dir", "x"):  # set to nothing is not set
+        del given["data_dir"]
     unknown = sorted(set(given) - set(Settings.model_fields))
     if unknown:
         msg = f"unknown setting {PREFIX}{unknown[0].upper()}: known are {', '.join(PREFIX + f.upper() for f in Settings.model_fields)}"

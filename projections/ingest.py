@@ -33,6 +33,8 @@ _INCOMING: Final = (
     "create or replace temp table incoming (shard integer, seq bigint, subject varchar, body varchar, checked boolean)"
 )
 _QUARANTINED_MAX: Final = 100_000
+_SLOW_BYTES: Final = 4 * 1024 * 1024
+"""How much of what is kept in blobs goes through the pass at a time: JSON of many MB takes DuckDB many times as much."""
 
 
 class Gap(GymBusError):
@@ -74,15 +76,32 @@ class Ingest:
         """Take in what is new in `batch`, or nothing at all. Raises `Gap`, and DuckDB's errors.
 
         A batch that the typed tables refuse (a number that is none, a field that is missing) is taken in again with
-        every event looked at, so that what is quarantined depends on the event alone and never on its neighbours.
+        every event looked at, so that what is quarantined depends on the event alone and never on its neighbours. One
+        that takes more memory than there is is taken in by halves; a single event that does is quarantined.
         """
         try:
             return self._apply(batch, is_doubted=False)
+        except duckdb.OutOfMemoryException as error:
+            log.warning("batch_halved", shard=batch.shard, events=len(batch.items), reason=str(error)[:500])
+            return self._by_halves(batch)
         except (duckdb.DataError, duckdb.IntegrityError) as error:
             log.warning("batch_doubted", shard=batch.shard, after=batch.after, reason=str(error)[:500])
             return self._apply(batch, is_doubted=True)
 
-    def _apply(self, batch: Batch, *, is_doubted: bool) -> Applied:
+    def _by_halves(self, batch: Batch) -> Applied:
+        """Take in a batch that was too much at once."""
+        items, half = batch.items, len(batch.items) // 2
+        if half == 0:
+            return self._apply(batch, is_doubted=False, is_refused=True)
+        first = self.apply(Batch(batch.shard, batch.after, items[:half], batch.generation))
+        second = self.apply(Batch(batch.shard, items[half - 1][0], items[half:], batch.generation))
+        return Applied(
+            first.events + second.events,
+            first.quarantined + second.quarantined,
+            [*first.finished_runs, *second.finished_runs],
+        )
+
+    def _apply(self, batch: Batch, *, is_doubted: bool, is_refused: bool = False) -> Applied:
         known = self.cursor.get(batch.shard, 0)
         if batch.after > known:
             msg = f"shard {batch.shard}: a batch starts after {batch.after}, the projection ends at {known}"
@@ -93,7 +112,9 @@ class Ingest:
         last = max(fresh)
         self._connection.execute("begin")
         try:
-            applied = self._take_in(batch.shard, [fresh[seq] for seq in sorted(fresh)], is_doubted=is_doubted)
+            items = [fresh[seq] for seq in sorted(fresh)]
+            take = self._refuse if is_refused else self._take_in
+            applied = take(batch.shard, items, is_doubted=is_doubted)
             self._connection.execute(
                 "insert or replace into projection_cursor values (?, ?, ?)", [batch.shard, last, batch.generation]
             )
@@ -111,6 +132,14 @@ class Ingest:
             self._connection.execute("rollback")
         except duckdb.Error as error:  # the failed statement may have ended the transaction, or the database, by itself
             log.debug("rollback_refused", reason=str(error))
+
+    def _refuse(self, shard: int, items: list[Item], *, is_doubted: bool) -> Applied:  # noqa: ARG002  as `_take_in`
+        applied = Applied()
+        for seq, subject, body in items:
+            self._quarantine(
+                shard, seq, subject, body.decode(errors="replace"), "too large for the projection", applied
+            )
+        return applied
 
     def _take_in(self, shard: int, items: list[Item], *, is_doubted: bool) -> Applied:
         applied = Applied()
@@ -156,14 +185,22 @@ class Ingest:
     def _slowly(self, shard: int, unfit: Sequence[tuple[int, str, str]], applied: Applied) -> None:
         """Decode one by one as the actors do, and put what is an event through the pass again."""
         again: list[tuple[int, int, str, str, bool]] = []
+        size = 0
         for seq, subject, body in unfit:
             try:
-                envelope = self._codec.decode(subject, body.encode(), seq)
-                again.append((shard, seq, subject, _normal(envelope), True))
+                text = _normal(self._codec.decode(subject, body.encode(), seq))
             except (GymBusError, ValueError) as error:
                 self._quarantine(shard, seq, subject, body, str(error), applied)
-        if not again:
-            return
+                continue
+            if again and size + len(text) > _SLOW_BYTES:
+                self._again(shard, again, applied)
+                again, size = [], 0
+            again.append((shard, seq, subject, text, True))
+            size += len(text)
+        if again:
+            self._again(shard, again, applied)
+
+    def _again(self, shard: int, again: Sequence[tuple[int, int, str, str, bool]], applied: Applied) -> None:
         self._stage(again, applied, is_doubted=True)
         for seq, subject, body in self._unfit():
             self._quarantine(shard, seq, subject, body, "an event by its schema, but not by the projection's", applied)

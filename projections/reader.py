@@ -25,6 +25,7 @@ from projections.ingest import Batch, Item
 log = structlog.get_logger(__name__)
 
 BATCH_MAX: Final = 10_000
+BATCH_BYTES: Final = 16 * 1024 * 1024
 PULL: Final = 5_000
 PULL_BYTES: Final = 16 * 1024 * 1024
 AHEAD_MAX: Final = 20_000
@@ -74,8 +75,13 @@ class ShardReader:
 
     def take(self, most: int = BATCH_MAX) -> Batch:
         """Return the next events, perhaps none."""
-        items, self._items = self._items[:most], self._items[most:]
-        self._bytes -= sum(len(item[2]) for item in items)
+        size = count = 0
+        for _, _, body in self._items[:most]:
+            if count and size + len(body) > BATCH_BYTES:
+                break
+            count, size = count + 1, size + len(body)
+        items, self._items = self._items[:count], self._items[count:]
+        self._bytes -= size
         batch = Batch(self.shard, self._after, items, self.generation)
         if items:
             self._after = items[-1][0]

@@ -13,12 +13,12 @@ import pydantic_core
 from actors.gateway.grants import Grant
 from actors.gateway.lineage import Lineage, Place
 from gym_bus.event_log import Draft, EventLog, Writer
-from providers.models.dialect_model import STOPS
+from providers.models.dialect_model import STOPS, usage_of
 from schemas.base import Event
 from schemas.conversation import Part, Reply, Request, Text, ToolUse
 from schemas.envelope import Envelope
 from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested
-from schemas.values import Failure, Message, ToolCall, Usage
+from schemas.values import Failure, Message, ToolCall
 
 BODY_KEPT: Final = 4_000
 PARAMETERS: Final = frozenset(Request.model_fields) - {"dialect", "turns", "tools", "others"}
@@ -85,7 +85,6 @@ class Conversation:
     async def complete(self, call: OpenCall, reply: Reply, times: Times, *, is_unread: bool = False) -> None:
         """State what the model answered."""
         message, parts = _as_message(reply.parts)
-        usage = reply.usage
         done = ModelCallCompleted(
             request_id=call.id,
             turn=call.place.turn,
@@ -93,12 +92,7 @@ class Conversation:
             parts=parts,
             stop_reason=STOPS[reply.stop_reason],
             stop_sequence=reply.stop_sequence,
-            usage=Usage(
-                input_tokens=usage.input_tokens if usage else 0,
-                output_tokens=usage.output_tokens if usage else 0,
-                cached_tokens=usage.cached_tokens if usage else 0,
-                reasoning_tokens=usage.reasoning_tokens if usage else 0,
-            ),
+            usage=usage_of(reply),
             duration_s=round(times.total_s, 4),
             first_token_s=None if times.first_token_s is None else round(times.first_token_s, 4),
             reply_id=reply.id,

@@ -8,6 +8,7 @@ from gym_bus.clock import Clock
 from providers.dialects import Dialect, Malformed, StreamWriter
 from providers.dialects.folding import Folding
 from providers.dialects.sse import EventSplitter
+from providers.models.backends import ANSWER_MAX_BYTES
 from schemas.conversation import Delta, Part, PartGrew, Reply, ReplyBroke
 
 DONE: Final = "[DONE]"
@@ -26,9 +27,14 @@ class Relay:
         self._writer = writer
         self._clock = clock
         self._held: list[bytes] = []
+        self._size = 0
 
     def feed(self, chunk: bytes) -> bytes:
         """Return what goes to the client now that `chunk` has come; raises `Malformed`."""
+        self._size += len(chunk)
+        if self._size > ANSWER_MAX_BYTES:
+            msg = f"an answer of more than {ANSWER_MAX_BYTES:,} bytes"
+            raise Malformed(msg)
         ready: list[bytes] = []
         for event in self._splitter.feed(chunk):
             pieces = [self._rewritten(delta) for delta in self._reader.feed(event.name, event.data)]

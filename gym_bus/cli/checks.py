@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import time
 from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from schemas.config import AnthropicModel, OpenAIModel, RunConfig
 
 ENDPOINT_TIMEOUT_S: Final = 5.0
+ENDPOINT_MAX_BYTES: Final = 1024 * 1024
 RESULT_FILES: Final = ("rollouts.jsonl", "failures.jsonl", "metrics.json", "manifest.json", "run.json")
 MARK: Final = "run.json"
 SHOWN: Final = 200
@@ -55,7 +58,7 @@ def check_endpoint(model: OpenAIModel | AnthropicModel, api_key: str | None) -> 
 
     url, headers = _list_of_models(model, api_key)
     try:
-        response = httpx.get(url, headers=headers, timeout=ENDPOINT_TIMEOUT_S)
+        response = _fetched(url, headers)
     except (httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeEncodeError) as error:
         msg = f"model.policy_base_url: {model.policy_base_url!r} cannot be used: {error}"
         raise BadConfig(msg) from error
@@ -71,6 +74,25 @@ def check_endpoint(model: OpenAIModel | AnthropicModel, api_key: str | None) -> 
     if problem := problem_of(response):
         text = f"model {model.policy_model_name}: {url} {problem}"
         raise BadConfig(text.replace(api_key, "[redacted]") if api_key else text)
+
+
+def _fetched(url: str, headers: dict[str, str]) -> httpx.Response:
+    """Return an answer with its body, at most 1 MiB of it, within 5 s in all; raises `httpx.HTTPError`."""
+    import httpx  # noqa: PLC0415  only for real models
+
+    deadline, pieces, size = time.monotonic() + ENDPOINT_TIMEOUT_S, [], 0
+    with httpx.stream("GET", url, headers=headers, timeout=ENDPOINT_TIMEOUT_S) as response:
+        for piece in response.iter_bytes():
+            pieces.append(piece)
+            size += len(piece)
+            if time.monotonic() > deadline:
+                msg = "the answer does not come to an end"
+                raise httpx.ReadTimeout(msg)
+            if size > ENDPOINT_MAX_BYTES:
+                msg = f"the list of models has more than {ENDPOINT_MAX_BYTES:,} bytes"
+                raise httpx.DecodingError(msg)
+    kept = {name: value for name, value in response.headers.items() if name == "location"}
+    return httpx.Response(response.status_code, headers=kept, content=b"".join(pieces))
 
 
 def _list_of_models(model: OpenAIModel | AnthropicModel, api_key: str | None) -> tuple[str, dict[str, str]]:
@@ -95,7 +117,7 @@ def problem_of(response: httpx.Response) -> str | None:
         return f"answered {status}: {_shown(response.text)}"
     try:
         found = json.loads(response.text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict | list):
         return f"is no API of a model; it answered {_shown(response.text)}. Does --model-url lack /v1?"
@@ -118,8 +140,8 @@ def run_in(output: Path) -> dict[str, Any] | None:
     return {"run_id": None} if any((output / name).exists() for name in RESULT_FILES) else None
 
 
-def make_room(output: Path, *, overwrite: bool) -> Path | None:
-    """Return where old results were moved, None if there were none; raises `BadConfig` if they may not be moved."""
+def check_room(output: Path, *, overwrite: bool) -> str | None:
+    """Return the run whose results are in the way, None if there are none; raises `BadConfig` if they may not be moved."""
     found = run_in(output)
     if found is None:
         return None
@@ -130,6 +152,14 @@ def make_room(output: Path, *, overwrite: bool) -> Path | None:
             f"--resume --output {output} goes on with that run, --output names another directory"
         )
         raise BadConfig(msg)
+    return str(found["run_id"]) if found["run_id"] else None
+
+
+def make_room(output: Path, *, overwrite: bool) -> Path | None:
+    """Return where old results were moved, None if there were none; raises `BadConfig` if they may not be moved."""
+    check_room(output, overwrite=overwrite)
+    if run_in(output) is None:
+        return None
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     aside = output.with_name(f"{output.name}.{stamp}")
     number = 1
@@ -141,8 +171,22 @@ def make_room(output: Path, *, overwrite: bool) -> Path | None:
 
 
 def mark_output(output: Path, run_id: str, data_dir: Path) -> None:
-    """Write into the output directory whose it is, so that `--resume` finds the run."""
-    output.mkdir(parents=True, exist_ok=True)
-    temporary = output / f".{MARK}.new"
-    temporary.write_text(json.dumps({"run_id": run_id, "data_dir": str(data_dir)}) + "\n", encoding="utf-8")
-    temporary.replace(output / MARK)
+    """Take the output directory: write whose it is, so that `--resume` finds the run. Raises `BadConfig` if another run took it."""
+    text = json.dumps({"run_id": run_id, "data_dir": str(data_dir)}) + "\n"
+    temporary = output / f".{MARK}.{os.getpid()}"
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        try:
+            os.link(temporary, output / MARK)  # of two at once one succeeds
+        finally:
+            temporary.unlink()
+    except FileExistsError as error:
+        owner = (run_in(output) or {}).get("run_id")
+        if owner == run_id:
+            return
+        msg = f"{output} has just been taken by run {owner}: --output names another directory"
+        raise BadConfig(msg) from error
+    except OSError as error:
+        msg = f"--output: {output} cannot be written to: {error.strerror or error}"
+        raise BadConfig(msg) from error

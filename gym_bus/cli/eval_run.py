@@ -21,6 +21,7 @@ from gym_bus.errors import BadConfig
 from gym_bus.secrets_store import SecretsStore
 
 if TYPE_CHECKING:
+    from gym_bus.event_log import EventLog
     from gym_bus.settings import Settings
     from schemas.config import RunConfig
 
@@ -108,20 +109,21 @@ def start_run(options: dict[str, Any]) -> int:
 
             return resume_run(run_id, options)
     config, api_key = resolve(options, os.environ)
-    run_id = run_id or name_for(options, config)
+    run_id = name_for(options, config) if run_id is None else run_id
     try:
         token(run_id)
+        if run_id.startswith("-"):
+            msg = f"{run_id!r} begins with '-', as options do"
+            raise BadConfig(msg)  # noqa: TRY301  told like the rest
     except Exception as error:
         msg = f"--run-id: {error}"
         raise BadConfig(msg) from error
     output = (output or Path("results") / run_id).absolute()
     _say(f"model: {config.model.label}", as_json=options["as_json"])
     checks.check_config(config, api_key, settings)
-    aside = checks.make_room(output, overwrite=options["overwrite"])
-    if aside:
-        _say(f"old results: moved to {aside}", as_json=options["as_json"])
+    previous = checks.check_room(output, overwrite=options["overwrite"])
     config = with_key(config, api_key, settings)
-    return asyncio.run(_request_and_watch(settings, config, run_id, output, options))
+    return asyncio.run(_request_and_watch(settings, config, run_id, output, options, previous))
 
 
 def _is_known(settings: Settings, run_id: str) -> bool:
@@ -139,12 +141,32 @@ def _say(text: str, *, as_json: bool) -> None:
     print(text, file=sys.stderr if as_json else sys.stdout, flush=True)
 
 
+async def _refuse_open(log: EventLog, previous: str, output: Path) -> None:
+    """Raise `BadConfig` if the run whose results lie in `output` is still going on and would write there."""
+    from gym_bus.cli.course import Course  # noqa: PLC0415  only then
+
+    course = Course(previous)
+    await course.refresh(log)
+    if course.started and not course.finished:
+        msg = (
+            f"{output} belongs to run {previous}, which is not over and will write there: "
+            f"`gym-bus eval cancel {previous}` ends it, --output names another directory"
+        )
+        raise BadConfig(msg)
+
+
 async def _request_and_watch(
-    settings: Settings, config: RunConfig, run_id: str, output: Path, options: Mapping[str, Any]
+    settings: Settings,
+    config: RunConfig,
+    run_id: str,
+    output: Path,
+    options: Mapping[str, Any],
+    previous: str | None,
 ) -> int:
     as_json = bool(options["as_json"])
     async with up_and_connected(settings, config.taskset.type) as bus:
         from gym_bus.client import find_request, open_log, request_run  # noqa: PLC0415  processes start meanwhile
+        from schemas.events import RunRequested  # noqa: PLC0415  the same
 
         log = open_log(bus, settings)
         if await find_request(log, run_id) is not None:
@@ -153,9 +175,13 @@ async def _request_and_watch(
                 f"`gym-bus eval resume {run_id}` goes on with it, another --run-id starts a new one"
             )
             raise BadConfig(msg)
+        if previous is not None:
+            await _refuse_open(log, previous, output)
+        if aside := checks.make_room(output, overwrite=bool(options["overwrite"])):
+            _say(f"old results: moved to {aside}", as_json=as_json)
         checks.mark_output(output, run_id, settings.data_dir)
         versions = {"gym_bus": version(), "python": platform.python_version()}
-        await request_run(
+        stored = await request_run(
             log,
             run_id=run_id,
             config=config,
@@ -163,6 +189,9 @@ async def _request_and_watch(
             output_dir=str(output),
             versions=versions,
         )
+        if isinstance(stored.data, RunRequested) and stored.data.output_dir != str(output):
+            msg = f"run {run_id} was started a moment ago with its results in {stored.data.output_dir}: choose another --run-id"
+            raise BadConfig(msg)
         _say(f"run: {run_id}, results go to {output}", as_json=as_json)
         if options["detach"]:
             _say(

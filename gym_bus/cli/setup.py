@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gym_bus.errors import Retryable
+from gym_bus.errors import BadConfig, Retryable
 from gym_bus.kept_process import children_environment, spawn_detached
 from gym_bus.settings import Settings, load_settings
 from gym_bus.status_file import logs_dir, read_status, supervisor_pid
@@ -52,7 +52,12 @@ def settings_for(data_dir: Path | None) -> Settings:
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # looked up anew: it may be replaced
     )
-    return load_settings(data_dir=data_dir)
+    settings = load_settings(data_dir=data_dir)
+    nearest = next(place for place in (settings.data_dir, *settings.data_dir.parents) if place.exists())
+    if not nearest.is_dir():
+        msg = f"the data directory {settings.data_dir} cannot be: {nearest} is no directory (GYM_BUS_DATA_DIR, --data-dir)"
+        raise BadConfig(msg)
+    return settings
 
 
 def start_supervisor(settings: Settings, warm: str = "") -> None:
@@ -60,6 +65,11 @@ def start_supervisor(settings: Settings, warm: str = "") -> None:
 
     `warm` is the kind of taskset about to be asked for: hosts import what it needs while the bus comes up.
     """
+    try:
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        msg = f"the data directory {settings.data_dir} cannot be made: {error.strerror or error} (GYM_BUS_DATA_DIR, --data-dir)"
+        raise BadConfig(msg) from error
     if supervisor_pid(settings.data_dir) is None:
         spawn_detached(
             (sys.executable, "-m", "gym_bus.supervisor"),

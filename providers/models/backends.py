@@ -15,7 +15,7 @@ from providers.dialects.base import Dialect
 from providers.models.openai_failures import failed, without_secrets
 
 CONNECT_TIMEOUT_S: Final = 30.0
-ANSWER_MAX_BYTES: Final = 64 * 1024 * 1024
+ANSWER_MAX_BYTES: Final = 8 * 1024 * 1024
 ANTHROPIC_VERSION: Final = "2023-06-01"
 PASSED_ON: Final = frozenset({"anthropic-beta", "anthropic-version", "openai-beta"})
 """Headers of a client that go to a backend of its own dialect."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from gym_bus.errors import GymBusError
 from schemas.events.model import StopReason
 from schemas.values import Failure, Message, Sampling, ToolSpec, Usage
+
+COUNT_MAX: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,11 @@ class ModelAnswer:
     message: Message
     stop_reason: StopReason
     usage: Usage
+
+
+def counted(tokens: int | None) -> int:
+    """Return a backend's count of tokens; one that nobody can have counted (negative, beyond 2^53) is not known: 0."""
+    return tokens if tokens is not None and 0 <= tokens <= COUNT_MAX else 0
 
 
 class ModelError(GymBusError):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from providers.models.base import ModelAnswer, ModelCall
+from providers.models.base import ModelAnswer, ModelCall, counted
 from schemas.events.model import StopReason
 from schemas.values import Message, Sampling, ToolCall, ToolSpec, Usage
 
@@ -139,8 +139,8 @@ def answer(completion: Completion, turn: int) -> ModelAnswer:
 def _usage(usage: _Usage) -> Usage:
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     return Usage(
-        input_tokens=usage.prompt_tokens or 0,
-        output_tokens=usage.completion_tokens or 0,
-        cached_tokens=(prompt.cached_tokens if prompt else None) or 0,
-        reasoning_tokens=(completion.reasoning_tokens if completion else None) or 0,
+        input_tokens=counted(usage.prompt_tokens),
+        output_tokens=counted(usage.completion_tokens),
+        cached_tokens=counted(prompt.cached_tokens if prompt else None),
+        reasoning_tokens=counted(completion.reasoning_tokens if completion else None),
     )

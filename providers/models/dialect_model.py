@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from providers.dialects import Malformed, Unexpressible
 from providers.models.backends import HttpBackend
-from providers.models.base import ModelAnswer, ModelCall, ModelError
+from providers.models.base import ModelAnswer, ModelCall, ModelError, counted
 from providers.models.openai_failures import failed, failure_of, shown
 from schemas.conversation import Part, Reply, Request, Text, TokenUsage, Tool, ToolResult, ToolUse, Turn
 from schemas.events.model import StopReason
@@ -93,19 +93,24 @@ def answer_of(reply: Reply) -> ModelAnswer:
     """Return an answer as a native agent's plain message."""
     words = [part.text for part in reply.parts if isinstance(part, Text)]
     calls = tuple(ToolCall(id=p.id, name=p.name, arguments=p.arguments) for p in reply.parts if isinstance(p, ToolUse))
-    usage = reply.usage or TokenUsage()
     stop_reason = STOPS[reply.stop_reason]
     if calls and stop_reason == "stop":
         stop_reason = "tool_calls"
     return ModelAnswer(
         Message(role="assistant", content="".join(words) if words else None, tool_calls=calls),
         stop_reason,
-        Usage(
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cached_tokens=usage.cached_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-        ),
+        usage_of(reply),
+    )
+
+
+def usage_of(reply: Reply) -> Usage:
+    """Return the tokens of an answer; what is not known is 0."""
+    usage = reply.usage or TokenUsage()
+    return Usage(
+        input_tokens=counted(usage.input_tokens),
+        output_tokens=counted(usage.output_tokens),
+        cached_tokens=counted(usage.cached_tokens),
+        reasoning_tokens=counted(usage.reasoning_tokens),
     )
 
 

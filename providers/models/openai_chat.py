@@ -12,6 +12,7 @@ import httpx2
 import openai
 from pydantic import ValidationError
 
+from providers.models.backends import ANSWER_MAX_BYTES
 from providers.models.base import ModelAnswer, ModelCall, ModelError
 from providers.models.chat_completions import Completion, answer, request_body
 from providers.models.openai_failures import connection_failure, failed, shown, status_failure, without_secrets
@@ -82,6 +83,8 @@ class OpenAIChatModel:
             ) from error
         except openai.OpenAIError as error:
             raise failed("provider_bad_answer", f"{self._url}: {type(error).__name__}: {error}") from error
+        if len(response.content) > ANSWER_MAX_BYTES:
+            raise failed("provider_bad_answer", f"{self._url} answered with more than {ANSWER_MAX_BYTES:,} bytes")
         return response.text
 
     def _read(self, body: str, turn: int) -> ModelAnswer:

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -202,6 +202,78 @@ def test_the_backend_is_asked_once(status: int, body: str, problem: str | None) 
         with pytest.raises(BadConfig, match=problem) as caught:
             checks.check_endpoint(model, "sk-made-up")
         assert "sk-made-up" not in str(caught.value)
+
+
+def serve_slowly(write: Callable[[socket.socket], None]) -> tuple[str, threading.Thread]:
+    """Serve one connection with `write`; return the address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+
+    def serve() -> None:
+        with listening, listening.accept()[0] as connection, suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+            write(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return url, thread
+
+
+def test_a_list_of_models_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dripping or endless: an error within the deadline, whatever single reads take, and not the machine's memory."""
+    monkeypatch.setattr(checks, "ENDPOINT_TIMEOUT_S", 0.5)
+
+    def drip(connection: socket.socket) -> None:
+        for _ in range(40):
+            connection.sendall(b" ")
+            time.sleep(0.1)
+
+    def flood(connection: socket.socket) -> None:
+        while True:
+            connection.sendall(b" " * 65_536)
+
+    for write, said in ((drip, "no answer"), (flood, "more than")):
+        url, thread = serve_slowly(write)
+        began = time.monotonic()
+        with pytest.raises(BadConfig, match=said):
+            checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
+        assert time.monotonic() - began < 3
+        thread.join(10)
+
+
+def test_a_list_of_models_nested_without_end_is_no_list() -> None:
+    with backend(200, "[" * 100_000 + "]" * 100_000) as url, pytest.raises(BadConfig, match="is no API"):
+        checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
+
+
+def test_an_output_directory_is_taken_once(tmp_path: Path) -> None:
+    """Of two runs that found it free one gets it; a place that cannot be is a clear error."""
+    output = tmp_path / "out"
+    checks.mark_output(output, "r1", tmp_path)
+    checks.mark_output(output, "r1", tmp_path)
+    with pytest.raises(BadConfig, match="taken by run r1"):
+        checks.mark_output(output, "r2", tmp_path)
+    assert (checks.run_in(output) or {})["run_id"] == "r1"
+    assert [path.name for path in output.iterdir()] == ["run.json"]
+    for place in (Path("/dev/null/x"), Path("/proc/gym-bus")):
+        with pytest.raises(BadConfig, match="--output"):
+            checks.mark_output(place, "r1", tmp_path)
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "/dev/null/x", "/proc/gym-bus-x"])
+def test_a_data_directory_that_cannot_be(
+    place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GYM_BUS_DATA_DIR", place)
+    assert run(["bus", "up"]) == 2
+    assert f"error: the data directory {place}" in capsys.readouterr().err
+
+
+def test_a_run_is_not_called_like_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("-x", ""):
+        assert run(["eval", "run", "--reasoning-gym", "chain_sum", f"--run-id={name}"]) == 2
+        assert "--run-id" in capsys.readouterr().err
 
 
 def test_nobody_at_the_address_is_said_with_the_address() -> None:

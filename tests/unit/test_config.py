@@ -207,3 +207,16 @@ def test_model_flags_make_an_openai_model(tmp_path: Path) -> None:
     config, key = resolve(options, {"OPENAI_API_KEY": "k"})
     assert config.model == OpenAIModel(policy_base_url="http://h/v1", policy_model_name="m")
     assert key == "k"
+
+
+def test_overrides_hold_for_the_part_that_a_flag_chose() -> None:
+    """A flag that changes a part's type replaces what files say of it, and not what overrides say."""
+    flags = {"model": {"type": "openai", "policy_base_url": "http://x/v1", "policy_model_name": "m"}}
+    sourced = gather([], ["model.timeout_s=6", "model.max_tries=2", "model.policy_model_name=other"], flags)
+    assert sourced.values["model"] == {**flags["model"], "timeout_s": 6, "max_tries": 2}
+
+
+def test_half_a_surrogate_pair_is_refused() -> None:
+    """It could not be written down: no log, no request to a model."""
+    with pytest.raises(BadConfig, match="surrogate"):
+        validate(gather([], ['agent.system_prompt="\\uDC80"', "taskset.datasets=[{name: chain_sum}]"]))

@@ -349,3 +349,22 @@ async def test_no_event_can_be_deleted(server: EmbeddedServer, admin: NatsBus) -
     config = await config_of(admin, "GYM_EVT_0")
     assert "error" in await admin.api("STREAM.UPDATE.GYM_EVT_0", {**config, "deny_delete": False})
     assert (await admin.api("STREAM.INFO.GYM_EVT_0"))["state"]["messages"] == 1
+
+
+def test_a_data_directory_may_have_any_name(tmp_path: Path) -> None:
+    """Letters beyond ASCII, spaces and quotes are no trouble for the server's configuration."""
+    server = EmbeddedServer(tmp_path / 'däta "名"' / "bus")
+    try:
+        assert server.ensure().pid
+    finally:
+        server.stop(kill=True)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"[1", b"{}", b"null"])
+@pytest.mark.parametrize("name", ["last_ports.json", "credentials.json", "id"])
+def test_a_small_file_that_is_broken_is_made_anew(server: EmbeddedServer, name: str, content: bytes) -> None:
+    """A crash or a full disk may leave it so: the server starts all the same."""
+    server.ensure()
+    server.stop()
+    (server.directory / name).write_bytes(content)
+    assert EmbeddedServer(server.directory).ensure().pid

@@ -255,3 +255,20 @@ async def test_as_many_calls_are_in_flight_as_asked_for(backend: tuple[Backend, 
     await asyncio.gather(*tasks)
     assert handler.peak >= 150
     await model.aclose()
+
+
+@pytest.mark.parametrize("count", [-1, -5, 2**53 + 1, 2**63, 10**30])
+async def test_a_count_of_tokens_that_nobody_can_have_counted_is_not_known(
+    backend: tuple[Backend, str], count: int
+) -> None:
+    """Some backends say -1; it is not written down, so that the answer is not set aside for it."""
+    handler, url = backend
+    handler.body = completion({"role": "assistant", "content": "4"}, prompt_tokens=count, completion_tokens=7)
+    answer = await ask(url)
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (0, 7)
+
+
+async def test_an_answer_of_many_megabytes_is_no_answer(backend: tuple[Backend, str]) -> None:
+    handler, url = backend
+    handler.body = completion({"role": "assistant", "content": "x" * 9_000_000})
+    assert "more than" in (await failure(url)).failure.message

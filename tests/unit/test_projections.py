@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,13 @@ import pytest
 from actors.collector.room import Room
 from gym_bus.blobs import MemoryBlobs
 from gym_bus.bus import Stored
-from gym_bus.codec import Codec
-from projections import Batch, Gap, Ingest, fingerprint, memory_store, queries, resume_state_of, violations
+from gym_bus.codec import Codec, Head
+from projections import Batch, Gap, Ingest, fingerprint, memory_store, open_store, queries, resume_state_of, violations
 from projections.invariants import statements
 from schemas.config import ScriptedModel
 from schemas.envelope import Envelope
 from schemas.events import (
+    ModelCallCompleted,
     ModelCallLost,
     RolloutFinished,
     RunCancelRequested,
@@ -29,7 +32,7 @@ from schemas.events import (
 )
 from schemas.events.collector import COUNTED_AS
 from schemas.registry import EVENT_TYPES
-from schemas.values import HALTING
+from schemas.values import HALTING, Message, Usage
 from tests.support.logs import RUN, batch, finished_log, project, simulate
 from tests.support.world import World, config
 
@@ -275,3 +278,44 @@ def test_an_invariant_sees_its_violation(name: str, change: str) -> None:
 def test_every_invariant_can_fail() -> None:
     """No query without a case above."""
     assert {name for name, _ in TAMPERED} == set(statements())
+
+
+def _large(count: int, size: int) -> tuple[list[Stored], MemoryBlobs]:
+    """Return answers of models, each with `size` characters, as the log holds them: in blobs."""
+    blobs = MemoryBlobs()
+    codec = Codec(blobs)
+    stored = []
+    for n in range(count):
+        message = Message(role="assistant", content=f"{n}" + "x" * size)
+        data = ModelCallCompleted(
+            request_id=f"q{n}", turn=1, message=message, stop_reason="stop", usage=Usage(), duration_s=0.1
+        )
+        head = Head(f"e{n}", 1, 1, n + 1, None, datetime(2026, 1, 1, tzinfo=UTC))
+        subject = f"gym.evt.0.r1.{n}-0.model.s1.model_call_completed"
+        stored.append(Stored(subject, codec.encode(head, data), n + 1))
+    return stored, blobs
+
+
+def test_large_events_are_taken_in_within_the_memory(tmp_path: Path) -> None:
+    """Sixty answers of a megabyte each, with a tenth of the usual memory: all rows are there, nothing waits for ever."""
+    stored, blobs = _large(60, 1_000_000)
+    connection = open_store(tmp_path / "p.duckdb", memory_limit="150MB")
+    applied = Ingest(connection, blobs).apply(batch(stored))
+    assert (applied.events, applied.quarantined) == (60, 0)
+    assert connection.execute("select count(*) from events").fetchone() == (60,)
+    connection.close()
+
+
+def test_an_event_too_large_for_the_memory_is_set_aside_alone(tmp_path: Path) -> None:
+    """Its neighbours are taken in; it is in the quarantine with the reason; the cursor goes on."""
+    stored, blobs = _large(3, 1_000)
+    huge, more = _large(1, 60_000_000)
+    blobs._content.update(more._content)
+    moved = Stored(huge[0].subject.replace("0-0", "9-0"), huge[0].body.replace(b'"e0"', b'"e9"'), 4)
+    connection = open_store(tmp_path / "p.duckdb", memory_limit="120MB")
+    ingest = Ingest(connection, blobs)
+    applied = ingest.apply(batch([*stored, moved]))
+    assert (applied.events, applied.quarantined) == (3, 1)
+    assert ingest.cursor[0] == 4
+    assert "too large" in str(connection.execute("select reason from quarantine").fetchone())
+    connection.close()
