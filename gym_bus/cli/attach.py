@@ -29,6 +29,7 @@ DETACH_WAIT_S: Final = 2.0
 SUPERVISOR_EVERY_S: Final = 1.0
 STORE_PATIENCE_S: Final = 60.0
 SILENT_AFTER_S: Final = 5.0
+SUPERVISOR_SILENT_S: Final = 10.0
 
 
 @dataclass
@@ -167,7 +168,10 @@ class Watch:
             progress.left_s = (planned - progress.done) / progress.rate_per_s
         if now - self._answered_at > SILENT_AFTER_S and not course.finished:
             progress.note = f"the counts are {now - self._answered_at:.0f} s old: the projector does not answer"
-        store = (read_status(self.settings.data_dir) or {}).get("store", {})
+        status = read_status(self.settings.data_dir) or {}
+        if status.get("age_s", 0.0) > SUPERVISOR_SILENT_S and not course.finished:
+            progress.note = f"the supervisor has said nothing for {status['age_s']:.0f} s: is it stopped?"
+        store = status.get("store", {})
         if store.get("state") == "full":
             progress.note = f"the store is full: {store.get('reason')}"
         return progress

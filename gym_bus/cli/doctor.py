@@ -74,7 +74,8 @@ def _processes(settings: Settings) -> list[Check]:
     from gym_bus.cli.eval_status import processes_of  # noqa: PLC0415  not needed for --help
 
     around = processes_of(settings)
-    checks: list[Check] = [{"name": "supervisor", "ok": True, "said": around["supervisor"]}]
+    is_silent = around["supervisor"].startswith("does not answer")
+    checks: list[Check] = [{"name": "supervisor", "ok": not is_silent, "said": around["supervisor"]}]
     if around["supervisor"] == "not running":
         return checks
     bus, store = around["bus"], around["store"]

@@ -144,10 +144,11 @@ def _say(text: str, *, as_json: bool) -> None:
 async def _refuse_open(log: EventLog, previous: str, output: Path) -> None:
     """Raise `BadConfig` if the run whose results lie in `output` is still going on and would write there."""
     from gym_bus.cli.course import Course  # noqa: PLC0415  only then
+    from gym_bus.client import find_request  # noqa: PLC0415  the same
 
     course = Course(previous)
     await course.refresh(log)
-    if course.started and not course.finished:
+    if await find_request(log, previous) is not None and not course.finished:
         msg = (
             f"{output} belongs to run {previous}, which is not over and will write there: "
             f"`gym-bus eval cancel {previous}` ends it, --output names another directory"

@@ -17,6 +17,7 @@ from gym_bus.errors import Permanent
 from gym_bus.settings import Settings
 from gym_bus.status_file import read_status, supervisor_pid
 
+SILENT_AFTER_S = 10.0
 COUNTS = ("planned", "scored", "failed", "masked", "missing", "open")
 
 
@@ -25,7 +26,12 @@ def processes_of(settings: Settings) -> dict[str, Any]:
     pid, status = supervisor_pid(settings.data_dir), read_status(settings.data_dir)
     if pid is None or status is None or status.get("pid") != pid:
         return {"supervisor": "not running", "store": {"state": "unknown", "reason": "the supervisor does not run"}}
-    return {"supervisor": f"running (pid {pid})", **{k: status[k] for k in ("bus", "store", "processes", "age_s")}}
+    said = f"running (pid {pid})"
+    if (
+        status["age_s"] > SILENT_AFTER_S
+    ):  # stopped, or on a machine that has no time for it: what it said may be wrong by now
+        said = f"does not answer (pid {pid}): what it says of processes is {status['age_s']:.0f} s old"
+    return {"supervisor": said, **{k: status[k] for k in ("bus", "store", "processes", "age_s")}}
 
 
 def show_status(run_id: str | None, *, as_json: bool, data_dir: Path | None) -> int:

@@ -326,3 +326,14 @@ def test_a_key_that_is_refused_during_the_run(run: RealRun) -> None:
     check_log(events)
     assert list(final_table(events).values()) == [("scored", 1.0)] * 4
     assert not [e for e in events if isinstance(e.data, RolloutFinished) and e.data.state == "exhausted"]
+
+
+def test_an_output_directory_in_use_is_refused(run: RealRun) -> None:
+    """`--overwrite` moves what is over aside, and never the place of a run that still writes there."""
+    assert run.cli(*run.arguments(size=20, repeats=5, latency_s=0.5), "--detach").returncode == 0
+    again = ["eval", "run", "--config", str(run.directory / "run.yaml"), "--run-id", "r2"]
+    refused = run.cli(*again, "--output", str(run.directory / "out"), "--overwrite")
+    assert refused.returncode == 2
+    assert "belongs to run r1, which is not over" in refused.stderr
+    assert json.loads((run.directory / "out" / "run.json").read_text())["run_id"] == "r1"
+    assert run.cli("eval", "status", "r2").returncode == 1

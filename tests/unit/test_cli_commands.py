@@ -18,6 +18,7 @@ import structlog
 
 from gym_bus.cli import checks
 from gym_bus.cli.entry import COMMANDS, run
+from gym_bus.cli.eval_status import processes_of
 from gym_bus.errors import BadConfig
 from gym_bus.settings import Settings
 from schemas.config import JsonlTaskset, OpenAIModel, ReasoningGymDataset, ReasoningGymTaskset, RunConfig
@@ -284,3 +285,12 @@ def test_nobody_at_the_address_is_said_with_the_address() -> None:
     with pytest.raises(BadConfig, match="cannot be reached") as caught:
         checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
     assert url in str(caught.value)
+
+
+def test_a_supervisor_that_is_stopped_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its status file is old although its lock is held: what it said of processes is called old, and no health."""
+    monkeypatch.setattr("gym_bus.cli.eval_status.supervisor_pid", lambda _: 7)
+    for age_s, said in ((1.0, "running (pid 7)"), (42.0, "does not answer (pid 7)")):
+        status = {"pid": 7, "bus": {}, "store": {"state": "ok"}, "processes": {}, "age_s": age_s}
+        monkeypatch.setattr("gym_bus.cli.eval_status.read_status", lambda _, status=status: status)
+        assert processes_of(Settings(data_dir=tmp_path))["supervisor"].startswith(said)
