@@ -7,7 +7,7 @@ off for the whole database, and the settings are locked (`store.lock_down`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -88,7 +88,7 @@ def answer(connection: Connection, question: Question) -> dict[str, Any]:
         rows = cursor.fetchmany(question.max_rows + 1)
         cursor.execute("rollback")
     except duckdb.InterruptException as error:
-        msg = f"the query was ended after {question.timeout_s:g} s: narrow it, or give it a longer timeout_s"
+        msg = f"the query was ended after {question.timeout_s:g} s: ask for less, or for a part of the runs at a time"
         raise Permanent(msg) from error
     except (duckdb.Error, RuntimeError, ValueError, OverflowError) as error:
         raise Permanent(str(error)) from error
@@ -97,11 +97,23 @@ def answer(connection: Connection, question: Question) -> dict[str, Any]:
         cursor.close()
     kept, is_whole = fit(rows[: question.max_rows])
     return {
-        "columns": [column[0] for column in description],
+        "columns": distinct([column[0] for column in description]),
         "types": [str(column[1]) for column in description],
         "rows": kept,
         "truncated": not is_whole or len(rows) > question.max_rows,
     }
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return names of which no two are alike: the second `a` is `a_1`, as DuckDB's own tables have it."""
+    found: dict[str, None] = {}
+    for name in names:
+        unique, n = name, 0
+        while unique in found:
+            n += 1
+            unique = f"{name}_{n}"
+        found[unique] = None
+    return list(found)
 
 
 def fit(rows: list[tuple[Any, ...]]) -> tuple[list[Any], bool]:

@@ -44,4 +44,5 @@ def print_answer(answer: Answer, *, as_json: bool, as_csv: bool) -> None:
         print_table(answer.columns, answer.rows)
         print(f"({len(answer.rows)} rows)")
     if answer.truncated:
-        print(f"only the first {len(answer.rows)} rows are shown: --max-rows, or a narrower question", file=sys.stderr)
+        how = "--max-rows, or a narrower question; an answer holds 900 KB at most"
+        print(f"only the first {len(answer.rows)} rows are shown: {how}", file=sys.stderr)

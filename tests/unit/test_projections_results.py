@@ -195,6 +195,8 @@ def test_answers_are_json_and_bounded() -> None:
     )
     assert odd["rows"][0][:2] == ["';--", 1.5]
     json.dumps(odd)
+    twice = answer(connection, Question(sql="select 1 a, 2 a, 3 a_1"))
+    assert (twice["columns"], twice["rows"]) == (["a", "a_1", "a_1_1"], [[1, 2, 3]]), "no column hides another"
     few = answer(connection, Question(sql="select * from range(10)", max_rows=3))
     assert (len(few["rows"]), few["truncated"]) == (3, True)
     rest = answer(connection, Question(sql="select * from range(10)", offset=8))
