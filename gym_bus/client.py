@@ -26,6 +26,7 @@ from gym_bus.secrets_store import SecretsStore
 from gym_bus.server import BusAddress, EmbeddedServer
 from gym_bus.settings import Settings
 from gym_bus.subjects import ANY, CONTROL, AggregateId, aggregate, parse_event
+from gym_bus.topology import event_stream
 from schemas.config import RunConfig
 from schemas.envelope import Envelope
 from schemas.events import RunCancelRequested, RunRequested, RunResumeRequested
@@ -164,6 +165,15 @@ async def query(
         raise QueryFailed(msg)
     known = {name: answer[name] for name in Answer.__slots__ if name in answer}
     return Answer(**known)
+
+
+async def log_ends(bus: NatsBus) -> dict[str, int] | None:
+    """Return where the log ends now, None if the bus does not say."""
+    try:
+        info = await bus.api(f"STREAM.INFO.{event_stream(0)}")
+        return {"0": int(info["state"]["last_seq"])}
+    except (Retryable, KeyError):
+        return None
 
 
 async def export(bus: NatsBus, run_id: str, after_seq: Mapping[str, int]) -> dict[str, str] | None:

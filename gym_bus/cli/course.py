@@ -25,6 +25,7 @@ class Course:
     cancelled: RunCancelled | None = None
     finished: RunFinished | None = None
     finished_sequence: int = 0
+    resumed_sequence: int = 0
 
     async def refresh(self, log: EventLog) -> None:
         """Take in the run's own events since the last time; claims and snapshots say nothing here."""
@@ -36,6 +37,7 @@ class Course:
                     self.finished_sequence = event.sequence
         paused = await log.last(f"{self._prefix}.run_paused")
         resumed = await log.last(f"{self._prefix}.run_resumed") if paused else None
+        self.resumed_sequence = resumed.sequence if resumed else 0
         is_over = resumed is not None and paused is not None and resumed.sequence > paused.sequence
         self.paused = paused.data if paused and isinstance(paused.data, RunPaused) and not is_over else None
         if self.cancelled or self.finished:

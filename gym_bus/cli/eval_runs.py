@@ -192,11 +192,15 @@ def _replace_key(settings: Settings, config: RunConfig, options: Mapping[str, An
 
 
 async def _end_pause(log: EventLog, course: Course, digest: str) -> None:
-    """Ask a paused run to go on, and wait until it does: a watch begun earlier would see the pause and leave."""
+    """Ask a paused run to go on, and wait until it does: a watch begun earlier would see the pause and leave.
+
+    It may pause again at once, for the same reason or another; that it went on meanwhile is what counts.
+    """
+    before = course.resumed_sequence
     await request_resume(log, course.run_id, digest)
     for _ in range(int(ANSWER_PATIENCE_S / LOOK_EVERY_S)):
         await course.refresh(log)
-        if course.paused is None:
+        if course.paused is None or course.resumed_sequence > before:
             return
         await asyncio.sleep(LOOK_EVERY_S)
     msg = (

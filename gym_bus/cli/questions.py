@@ -77,12 +77,16 @@ class Told:
 
 async def ask(settings: Settings, *questions: tuple[str, Sequence[Any]], max_rows: int = 10_000) -> list[Told]:
     """Answer by the projector if a bus runs, else from its file. Raises `Retryable` if there is neither."""
-    from gym_bus.client import ProjectorSilent, connect_cli, find_address, query  # noqa: PLC0415  slow to import
+    from gym_bus.client import ProjectorSilent, connect_cli, find_address, log_ends, query  # noqa: PLC0415  slow to import
 
     if find_address(settings) is not None:
         try:
             async with connect_cli(settings) as bus:
-                return [Told(await query(bus, sql, parameters, max_rows=max_rows)) for sql, parameters in questions]
+                ends = await log_ends(bus)  # what was in the log before the question is in the answer
+                return [
+                    Told(await query(bus, sql, parameters, max_rows=max_rows, after_seq=ends))
+                    for sql, parameters in questions
+                ]
         except ProjectorSilent as silent:
             try:
                 return _from_file(settings, questions, max_rows)
