@@ -80,6 +80,8 @@ class Exchange:
             if retry_in_s is None:
                 return
             await asyncio.sleep(retry_in_s)
+            if self.outlet.has_left.is_set():
+                return
 
     async def _until_left(self, trying: Coroutine[Any, Any, float | None], call: OpenCall) -> float | None:
         """Make one try; when the client leaves, end it and state so."""
