@@ -20,10 +20,10 @@ from gym_bus import boundary
 from gym_bus.clock import Clock
 from providers.dialects import Dialect, Malformed, Problem, Unexpressible, Written
 from providers.dialects.pairs import check_pairs
-from providers.models.backends import Backend, Incoming
+from providers.models.backends import Backend, Incoming, object_of
 from providers.models.backoff import backoff_s
 from providers.models.base import ModelError
-from providers.models.openai_failures import failed, failure_of, shown
+from providers.models.openai_failures import failed, failure_of
 from schemas.conversation import ReplyBroke, Request
 from schemas.values import Failure
 
@@ -132,7 +132,7 @@ class Exchange:
     async def _answer_whole(self, call: OpenCall, request: Request, incoming: Incoming) -> None:
         content = await incoming.body()
         boundary.reach("model", "effect_done")
-        reply = self.backend.dialect.read_reply(_parsed(content))
+        reply = self.backend.dialect.read_reply(object_of(content))
         if self.client.name != self.backend.dialect.name:
             content = json.dumps(self.client.write_reply(reply, request), ensure_ascii=False).encode(errors="replace")
         await self.conversation.complete(call, reply, self._times())
@@ -171,15 +171,3 @@ class Exchange:
     def _times(self) -> Times:
         first = self._relay.first_at if self._relay else None
         return Times(self.clock.monotonic() - self._began, None if first is None else first - self._began)
-
-
-def _parsed(content: bytes) -> dict[str, Any]:
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        msg = f"no JSON: {shown(content.decode(errors='replace'))}"
-        raise Malformed(msg) from error
-    if not isinstance(body, dict):
-        msg = f"no JSON object: {shown(content.decode(errors='replace'))}"
-        raise Malformed(msg)
-    return body

@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 import httpx
 
-from providers.dialects.base import Dialect
-from providers.models.openai_failures import failed, without_secrets
+from providers.dialects.base import Dialect, Malformed
+from providers.models.openai_failures import failed, shown, without_secrets
 
 CONNECT_TIMEOUT_S: Final = 30.0
 ANSWER_MAX_BYTES: Final = 8 * 1024 * 1024
@@ -38,6 +38,19 @@ class Incoming:
                 raise failed("provider_bad_answer", f"an answer of more than {ANSWER_MAX_BYTES:,} bytes", terminal=True)
             pieces.append(chunk)
         return b"".join(pieces)
+
+
+def object_of(content: bytes) -> dict[str, Any]:
+    """Return the JSON object of a body; raises `Malformed` for anything else."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        msg = f"no JSON: {shown(content.decode(errors='replace'))}"
+        raise Malformed(msg) from error
+    if not isinstance(body, dict):
+        msg = f"no JSON object: {shown(content.decode(errors='replace'))}"
+        raise Malformed(msg)
+    return body
 
 
 class Backend(Protocol):

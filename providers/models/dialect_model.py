@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 from providers.dialects import Malformed, Unexpressible
-from providers.models.backends import HttpBackend
+from providers.models.backends import HttpBackend, object_of
 from providers.models.base import ModelAnswer, ModelCall, ModelError, counted
-from providers.models.openai_failures import failed, failure_of, shown
+from providers.models.openai_failures import failed, failure_of
 from schemas.conversation import Part, Reply, Request, Text, TokenUsage, Tool, ToolResult, ToolUse, Turn
 from schemas.events.model import StopReason
 from schemas.values import Message, ToolCall, Usage
@@ -39,10 +38,10 @@ class DialectModel:
         try:
             body = backend.adapted(dialect.write_request(request_of(call)).body)
             async with backend.open(body, call.call_id, {}) as incoming:
-                content = (await incoming.body()).decode(errors="replace")
+                content = await incoming.body()
                 if incoming.status != HTTPStatus.OK:
-                    raise failure_of(incoming.status, incoming.headers, content, backend.url)
-            return answer_of(dialect.read_reply(_parsed(content)))
+                    raise failure_of(incoming.status, incoming.headers, content.decode(errors="replace"), backend.url)
+            return answer_of(dialect.read_reply(object_of(content)))
         except Unexpressible as error:
             raise failed("provider_bad_request", f"{dialect.name} cannot say this: {error}", terminal=True) from error
         except Malformed as error:
@@ -112,15 +111,3 @@ def usage_of(reply: Reply) -> Usage:
         cached_tokens=counted(usage.cached_tokens),
         reasoning_tokens=counted(usage.reasoning_tokens),
     )
-
-
-def _parsed(content: str) -> dict[str, Any]:
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        msg = f"no JSON: {shown(content)}"
-        raise Malformed(msg) from error
-    if not isinstance(body, dict):
-        msg = f"no JSON object: {shown(content)}"
-        raise Malformed(msg)
-    return body
