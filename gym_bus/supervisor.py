@@ -168,10 +168,12 @@ class Supervisor:
                     await self.bus.changed.wait()
 
     async def _exit_when_idle(self) -> None:
+        """End when no run has been open for long; also when there has been no bus for long, without which nobody can do anything."""
         idle_since: float | None = None
         while True:
             await asyncio.sleep(min(IDLE_EVERY_S, self.settings.idle_exit_s / 2))
-            if not await self._is_idle():
+            has_bus = self.bus.status()["state"] == "running"
+            if has_bus and not await self._is_idle():
                 idle_since = None
                 continue
             idle_since = idle_since or time.monotonic()

@@ -259,6 +259,21 @@ async def test_it_ends_when_no_run_has_been_open(tmp_path: Path) -> None:
     assert not server.is_up
 
 
+async def test_it_ends_when_there_has_been_no_bus_for_long(tmp_path: Path) -> None:
+    """A port or a store that stays taken: it tries for as long as it would wait without work, and not for ever."""
+
+    async def never_idle() -> bool:
+        return False
+
+    server = FakeServer()
+    server.refuses = 10**6
+    quick = settings(tmp_path, idle_exit_s=1.1)
+    supervisor = Supervisor(quick, lambda name: child(host_lock(tmp_path, name)), never_idle, os.environ)
+    (tmp_path / "supervisor").mkdir()
+    await asyncio.wait_for(supervisor.run(lambda s: KeptBus(s, server, no_provision)), 20)
+    assert "taken" in str((read_status(tmp_path) or {})["bus"]["problem"])
+
+
 def test_there_is_one_supervisor_a_data_directory(tmp_path: Path) -> None:
     """The second one gives up after a moment."""
     lock = take_lock(tmp_path)
