@@ -95,6 +95,8 @@ class Watch:
         """Return the exit code if there is nothing more to wait for."""
         if course.finished:
             return self.verdict(course.finished)
+        if course.parked:
+            return FAILED
         if course.paused is None:
             self._paused_since = None
             return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from schemas.events import RunCancelled, RunFinished, RunPaused, RunStarted
+from schemas.events import RequestParked, RunCancelled, RunFinished, RunPaused, RunStarted
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -26,6 +26,8 @@ class Course:
     finished: RunFinished | None = None
     finished_sequence: int = 0
     resumed_sequence: int = 0
+    parked: RequestParked | None = None
+    """The run's own request, set aside: nobody works on the run until it is driven again."""
 
     async def refresh(self, log: EventLog) -> None:
         """Take in the run's own events since the last time; claims and snapshots say nothing here."""
@@ -42,6 +44,10 @@ class Course:
         self.paused = paused.data if paused and isinstance(paused.data, RunPaused) and not is_over else None
         if self.cancelled or self.finished:
             self.paused = None
+        newest = await log.last(f"gym.evt.{self.shard}.{self.run_id}._.collector.>")
+        self.parked = None
+        if newest and isinstance(newest.data, RequestParked) and newest.data.request_type.startswith("run_requested."):
+            self.parked = newest.data
 
     @property
     def _prefix(self) -> str:
@@ -67,4 +73,6 @@ class Course:
             return "cancelling"
         if self.paused:
             return "paused"
+        if self.parked:
+            return "parked"
         return "running" if self.started else "requested"

@@ -49,6 +49,13 @@ async def watch(settings: Settings, bus: NatsBus, log: EventLog, run_id: str, *,
         view.close()
     if course.finished:
         await show_end(bus, course, code, as_json=as_json)
+    elif course.parked:
+        reason = course.parked.failure.message
+        _end_line(as_json, run_id, "parked", code, reason=reason)
+        view.say(
+            f"parked: nobody could go on with the run: {reason}\n"
+            f"when that is mended:   gym-bus dlq list, gym-bus dlq redrive SEQ, gym-bus eval attach {run_id}"
+        )
     elif code == PAUSED:
         reason = course.paused.reason if course.paused else ""
         _end_line(as_json, run_id, "paused", code, reason=reason)

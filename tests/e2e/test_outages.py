@@ -242,3 +242,19 @@ def with_raised_limit(run: RealRun, arguments: list[str], count: int, *said: str
     assert done.returncode == 0, done.stdout + done.stderr
     assert [e.event_id for e in run.events()][: len(seen)] == seen
     check_scripted(run, count)
+
+
+def test_the_plan_is_gone(run: RealRun) -> None:
+    """Blobs that somebody removed: the run is parked, whoever watches hears of it and is not kept waiting."""
+    command = run.spawn(*run.arguments(size=20, repeats=3, latency_s=0.2))
+    run.wait_for_calls(4)
+    command.kill()  # it would start everything again
+    command.communicate()
+    assert run.cli("bus", "down").returncode == 0
+    for path in (run.data_dir / "blobs").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    done = run.cli("eval", "resume", "r1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "parked: nobody could go on with the run" in done.stdout
+    assert "gym-bus dlq redrive" in done.stdout
