@@ -79,8 +79,12 @@ class Mailbox:
 
     def _on_message(self, message: Received) -> None:
         waiting = self._waiting.get(message.subject)
-        if waiting is not None:
-            waiting.on_message(message)
+        if waiting is None:
+            return
+        if isinstance(waiting, _Asked):
+            del self._waiting[message.subject]
+            self._client.in_flight = len(self._waiting)
+        waiting.on_message(message)
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()

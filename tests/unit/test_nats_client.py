@@ -13,7 +13,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import ConnectionClosedError, MaxPayloadError
 from nats.protocol.parser import Parser
 
-from gym_bus.nats_client import ALONE, WAIT_MAX_S, LeanClient, Received
+from gym_bus.nats_client import ALONE, GATHER_S, LeanClient, Received
 
 EXPECTED: dict[str, list[str]] = {
     "_process_msg": ["self", "sid", "subject", "reply", "data", "headers"],
@@ -122,7 +122,7 @@ async def test_with_much_under_way_what_is_sent_is_gathered(monkeypatch: pytest.
     for _ in range(5):
         await wire.send("a", b"2")
     assert kicks == 1
-    await asyncio.sleep(WAIT_MAX_S * 3)
+    await asyncio.sleep(GATHER_S * 3)
     assert (kicks, len(wire.sent)) == (2, 6)
     wire.in_flight = 0
     await wire.send("a", b"3")
