@@ -19,9 +19,9 @@ from nats.errors import ConnectionClosedError, MaxPayloadError
 
 ALONE: Final = 6
 GATHER_S: Final = 0.003
-"""With more than `ALONE` requests waiting for an answer, what is sent is gathered for 3 ms: fewer and larger writes cost both sides less
-(64 rollouts in flight: a fifth more of them a second, a fifth less processor for each), and with so much under way nobody waits for a
-single answer. With few, every request goes out at once. Shorter gathers little; longer bounds what 64 appends in flight can do."""
+"""With more than `ALONE` requests waiting for an answer, what is sent is gathered for 3 ms: fewer and larger writes cost both sides
+less (64 rollouts in flight: a fifth more of them a second, a fifth less processor for each), and with so much under way nobody waits
+for a single answer. With few, every request goes out at once. Shorter gathers little; longer bounds what 64 appends at once can do."""
 
 
 class Received:
