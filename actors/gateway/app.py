@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -76,8 +76,8 @@ class Gateway:
         self._group: asyncio.TaskGroup | None = None
         inner = [
             *(self._route(dialect) for dialect in DIALECTS.values()),
-            Route("/v1/messages/count_tokens", self._count_tokens, methods=["POST"]),
-            Route("/v1/models", self._models, methods=["GET"]),
+            Route("/v1/messages/count_tokens", _guarded(DIALECTS["messages"], self._count_tokens), methods=["POST"]),
+            Route("/v1/models", _guarded(DIALECTS["chat"], self._models), methods=["GET"]),
         ]
         self.app = Starlette(
             routes=[
@@ -98,19 +98,10 @@ class Gateway:
     # -- calls ---------------------------------------------------------------------------------------------------------------
 
     def _route(self, dialect: Dialect) -> Route:
-        async def endpoint(request: Request) -> Response:
-            try:
-                return await self._call(dialect, request)
-            except Refused as error:
-                problem = Problem(HTTPStatus.UNAUTHORIZED, "authentication_error", str(error))
-            except TooMuch as error:
-                problem = Problem(error.status, "rate_limit_error", str(error))
-            except GymBusError as error:
-                log.warning("gateway_call_failed", reason=str(error))
-                problem = Problem(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded_error", str(error))
-            return JSONResponse(dialect.write_problem(problem), problem.status, headers=_retry_headers(problem.status))
+        async def call(request: Request) -> Response:
+            return await self._call(dialect, request)
 
-        return Route(dialect.path, endpoint, methods=["POST"])
+        return Route(dialect.path, _guarded(dialect, call), methods=["POST"])
 
     async def _call(self, dialect: Dialect, request: Request) -> Response:
         grant = self._grant(request)
@@ -188,11 +179,7 @@ class Gateway:
 
     async def _models(self, request: Request) -> Response:
         """List the one model that the session has."""
-        try:
-            asked, _ = await self._sessions.find(self._grant(request))
-        except Refused as error:
-            problem = Problem(HTTPStatus.UNAUTHORIZED, "authentication_error", str(error))
-            return JSONResponse(DIALECTS["chat"].write_problem(problem), HTTPStatus.UNAUTHORIZED)
+        asked, _ = await self._sessions.find(self._grant(request))
         name = getattr(asked.model, "policy_model_name", asked.model.type)
         model = {
             "id": name,
@@ -206,20 +193,32 @@ class Gateway:
 
     async def _count_tokens(self, request: Request) -> Response:
         """Answer with an estimate, and say that it is one: four characters a token."""
-        dialect = DIALECTS["messages"]
-        try:
-            await self._sessions.find(self._grant(request))
-            body = await _body_of(request)
-        except Refused as error:
-            problem = Problem(HTTPStatus.UNAUTHORIZED, "authentication_error", str(error))
-            return JSONResponse(dialect.write_problem(problem), HTTPStatus.UNAUTHORIZED)
-        except TooMuch as error:
-            return JSONResponse(
-                dialect.write_problem(Problem(error.status, "request_too_large", str(error))), error.status
-            )
+        await self._sessions.find(self._grant(request))
+        body = await _body_of(request)
         said = json.dumps([body.get("system"), body.get("messages"), body.get("tools")], ensure_ascii=False)
         headers = {"x-gym-bus-estimate": f"{CHARACTERS_A_TOKEN} characters a token"}
         return JSONResponse({"input_tokens": max(1, len(said) // CHARACTERS_A_TOKEN)}, headers=headers)
+
+
+def _guarded(
+    dialect: Dialect, handle: Callable[[Request], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that tells what goes wrong in the shape of `dialect`."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await handle(request)
+        except Refused as error:
+            problem = Problem(HTTPStatus.UNAUTHORIZED, "authentication_error", str(error))
+        except TooMuch as error:
+            is_rate = error.status == HTTPStatus.TOO_MANY_REQUESTS
+            problem = Problem(error.status, "rate_limit_error" if is_rate else "invalid_request_error", str(error))
+        except GymBusError as error:
+            log.warning("gateway_call_failed", reason=str(error))
+            problem = Problem(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded_error", str(error))
+        return JSONResponse(dialect.write_problem(problem), problem.status, headers=_retry_headers(problem.status))
+
+    return endpoint
 
 
 async def _body_of(request: Request) -> dict[str, Any]:

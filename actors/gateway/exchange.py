@@ -52,6 +52,7 @@ class Exchange:
     outlet: Outlet = field(default_factory=Outlet)
     _relay: Relay | None = None
     _began: float = 0.0
+    _is_recording: bool = False
 
     async def run(self) -> None:
         """Do all of it. Raises `Fenced` if the conversation is another process's by now, and what the log raises."""
@@ -74,7 +75,7 @@ class Exchange:
         body = self.backend.adapted(written.body)
         while True:
             call = await self.conversation.ask(request, written.dropped)
-            self._began, self._relay = self.clock.monotonic(), None
+            self._began, self._relay, self._is_recording = self.clock.monotonic(), None, False
             boundary.reach("model", "effect_started")
             retry_in_s = await self._until_left(self._try(call, request, body), call)
             if retry_in_s is None:
@@ -84,12 +85,12 @@ class Exchange:
                 return
 
     async def _until_left(self, trying: Coroutine[Any, Any, float | None], call: OpenCall) -> float | None:
-        """Make one try; when the client leaves, end it and state so."""
+        """Make one try; when the client leaves, end it and state so. What is being recorded is recorded: half an append is none."""
         working = asyncio.ensure_future(trying)
         leaving = asyncio.ensure_future(self.outlet.has_left.wait())
         try:
             await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done() and (self._relay is None or not self._relay.is_being_recorded):
+            if not working.done() and not self._is_recording:
                 working.cancel()
                 await asyncio.wait({working})
                 failure = Failure(kind="cancelled", message="the client left", stage="model", terminal=True)
@@ -121,6 +122,7 @@ class Exchange:
         failure = problem.failure
         may_retry = not failure.terminal and call.place.tries < self.backend.max_tries and not self.outlet.has_begun
         retry_in_s = backoff_s(call.place.tries, call.id, problem.retry_after_s) if may_retry else None
+        self._is_recording = True
         await self.conversation.fail(
             call, failure, self._times(), retry_in_s=retry_in_s, status=status, body=said, parts=self._said()
         )
@@ -135,6 +137,7 @@ class Exchange:
         reply = self.backend.dialect.read_reply(object_of(content))
         if self.client.name != self.backend.dialect.name:
             content = json.dumps(self.client.write_reply(reply, request), ensure_ascii=False).encode(errors="replace")
+        self._is_recording = True
         await self.conversation.complete(call, reply, self._times())
         boundary.reach("model", "result_appended")
         self.outlet.begin(HTTPStatus.OK, dict(JSON_HEADERS))
@@ -150,7 +153,7 @@ class Exchange:
                 await self.outlet.put(ready)
         held = relay.end()
         boundary.reach("model", "effect_done")
-        relay.is_being_recorded = True
+        self._is_recording = True
         await self.conversation.complete(call, relay.reply(), self._times(), is_unread=self.outlet.has_left.is_set())
         boundary.reach("model", "result_appended")
         self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS))

@@ -20,7 +20,6 @@ class Relay:
     def __init__(self, backend: Dialect, writer: StreamWriter | None, clock: Clock) -> None:
         """Read `backend`'s events; `writer` rewrites them for the client, None passes their bytes on."""
         self.first_at: float | None = None
-        self.is_being_recorded = False
         self._reader = backend.stream_reader()
         self._splitter = EventSplitter()
         self._folding = Folding(backend.name)

@@ -12,6 +12,7 @@ import pytest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from actors.gateway import app as gateway_app
+from actors.gateway.conversation import Conversation
 from actors.gateway.grants import Grant, Refused, gateway_key, mint, read
 from gym_bus.event_log import Draft
 from gym_bus.subjects import aggregate
@@ -345,6 +346,28 @@ async def test_a_client_that_leaves_before_anything_came() -> None:
         async with asyncio.timeout(5):
             while not place.events(ModelCallFailed):
                 await asyncio.sleep(0.02)
+
+
+async def test_a_client_that_leaves_while_its_answer_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer is recorded all the same, once, and the session can go on: half an append would have broken its log."""
+    complete = Conversation.complete
+
+    async def slowly(self: Conversation, *arguments: Any, **more: Any) -> None:
+        await asyncio.sleep(0.6)
+        await complete(self, *arguments, **more)
+
+    monkeypatch.setattr(Conversation, "complete", slowly)
+    async with gateway_place() as place:
+        place.upstream.answers = [words()]
+        async with httpx.AsyncClient(timeout=0.3) as http:
+            headers = {"authorization": f"Bearer {place.token}"}
+            with pytest.raises(httpx.ReadTimeout):
+                await http.post(f"{place.url}/v1/chat/completions", json=BODIES["chat"], headers=headers)
+        async with asyncio.timeout(5):
+            while not place.events(ModelCallCompleted):
+                await asyncio.sleep(0.02)
+        assert place.events(ModelCallFailed) == []
+        assert (await post(place, user="again")).status_code == 200
 
 
 async def test_of_two_gateways_the_later_one_has_the_session() -> None:
