@@ -7,7 +7,7 @@ import asyncio
 from providers.models.base import ModelAnswer, ModelCall
 from schemas.config import Retries
 from schemas.events import RunPaused, RunResumeRequested
-from tests.fault.test_runs import FakeModel, fails, says, settled, with_model
+from tests.support.fake_model import FakeModel, fails, says, settled, with_model
 from tests.support.virtual_time import run_virtual
 from tests.support.world import World, config
 

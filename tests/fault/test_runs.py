@@ -1,89 +1,31 @@
-"""What a run does when things go wrong outside: failing models, frozen hosts, cancel, pause, poison, a full store."""
+"""What a run does when things go wrong outside: failing models, frozen hosts, cancel, pause, poison."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from actors.collector.room import ROLLOUT_BYTES, Room
 from gym_bus.memory_bus import MemoryBus
-from providers.models.base import ModelAnswer, ModelCall, ModelError
-from providers.sandboxes.base import BoxLost, ExecResult
-from schemas.config import Inline, Retries, ScriptedModel, SimpleAgent
+from providers.models.base import ModelAnswer, ModelCall
+from schemas.config import Inline, Retries, ScriptedModel
 from schemas.events import (
     Claimed,
-    ModelCallCompleted,
     ModelCallFailed,
-    ModelCallRequested,
     RequestParked,
     RolloutFinished,
     RunCancelRequested,
     RunPaused,
     RunResumed,
     RunResumeRequested,
-    SessionClosed,
-    ToolCallRejected,
-    ToolCallRequested,
 )
-from schemas.values import Failure, Message, ToolCall, Usage
-from tests.support.checks import check_ledger, check_log, final_table
-from tests.support.invariants import check_invariants
+from tests.support.checks import check_ledger, final_table
+from tests.support.fake_model import FakeModel, fails, says, settled, with_model
 from tests.support.virtual_time import run_virtual
 from tests.support.world import World, config, read_ledger
-
-
-class FakeModel:
-    """A model whose answers a test writes: a function of the call."""
-
-    def __init__(self, answer: Callable[[ModelCall], ModelAnswer]) -> None:
-        self.answer = answer
-        self.calls: list[ModelCall] = []
-        self.delay_s = 0.0
-
-    async def complete(self, call: ModelCall) -> ModelAnswer:
-        """Answer."""
-        self.calls.append(call)
-        await asyncio.sleep(self.delay_s)
-        return self.answer(call)
-
-    async def aclose(self) -> None:
-        """Nothing to give back."""
-
-
-def says(text: str) -> ModelAnswer:
-    """Return a final answer."""
-    return ModelAnswer(Message(role="assistant", content=text), "stop", Usage())
-
-
-def calls_tools(*arguments: str) -> ModelAnswer:
-    """Return an answer that calls the shell."""
-    calls = tuple(ToolCall(id=f"c{i}", name="shell", arguments=a) for i, a in enumerate(arguments))
-    return ModelAnswer(Message(role="assistant", content=None, tool_calls=calls), "tool_calls", Usage())
-
-
-def fails(kind: str, *, terminal: bool = False) -> ModelError:
-    """Return a failure to raise."""
-    return ModelError(Failure(kind=kind, message=f"the model says {kind}", stage="model", terminal=terminal))  # type: ignore[arg-type]
-
-
-def with_model(world: World, model: FakeModel) -> FakeModel:
-    """Make every configuration use `model`."""
-    world.model_for = lambda _: model  # type: ignore[method-assign]
-    return model
-
-
-async def settled(world: World) -> None:
-    """Wait until nothing is left to do, and check the log, with the SQL invariants too."""
-    await world.quiet(120)
-    check_log(world.events())
-    check_invariants(world)
-    await world.stop()
 
 
 def test_model_down_for_a_while() -> None:
@@ -305,201 +247,6 @@ def test_two_workers_given_one_rollout(tmp_path: Path) -> None:
     run_virtual(scenario())
 
 
-def test_bad_arguments_are_told_and_never_executed() -> None:
-    """Broken tool arguments go back to the model as text; good ones in the same answer run."""
-
-    async def scenario() -> None:
-        world = World(tasks=1)
-
-        def answer(call: ModelCall) -> ModelAnswer:
-            if call.turn == 1:
-                return calls_tools('{"command": "echo $((1+1))"', '{"command": "echo $((2+2))"}', '{"cmd": "x"}')
-            tool_texts = [m.content or "" for m in call.messages if m.role == "tool"]
-            assert len(tool_texts) == 3
-            return says(f"<answer>{tool_texts[1].strip()}</answer>")
-
-        with_model(world, FakeModel(answer))
-        world.start_host()
-        await world.request_run("r1", config())
-        await world.finished("r1")
-        await settled(world)
-        events = world.events()
-        assert len([e for e in events if isinstance(e.data, ToolCallRejected)]) == 2
-        assert len([e for e in events if isinstance(e.data, ToolCallRequested)]) == 1
-        closed = next(e.data for e in events if isinstance(e.data, SessionClosed))
-        assert closed.evidence.answer == "<answer>4</answer>"
-
-    run_virtual(scenario())
-
-
-@pytest.mark.parametrize("is_parallel", [True, False])
-def test_tool_calls_in_parallel_or_one_after_the_other(is_parallel: bool) -> None:
-    """Sequential tool calling asks for the second call only once the first is answered."""
-
-    async def scenario() -> None:
-        world = World(tasks=1)
-        seen: list[str] = []
-
-        def answer(call: ModelCall) -> ModelAnswer:
-            if call.turn == 1:
-                return calls_tools('{"command": "echo $((1+1))"}', '{"command": "echo $((2+2))"}')
-            seen.extend(m.content or "" for m in call.messages if m.role == "tool")
-            return says("done")
-
-        with_model(world, FakeModel(answer))
-        world.start_host()
-        await world.request_run("r1", config(agent=SimpleAgent(parallel_tool_calls=is_parallel)))
-        await world.finished("r1")
-        await settled(world)
-        order = [e.type for e in world.events() if "tool_call" in e.type and "model" not in e.type]
-        asked_first = order[:2] == ["tool_call_requested.v1"] * 2
-        assert asked_first == is_parallel
-        assert [s.strip() for s in seen] == ["2", "4"]
-
-    run_virtual(scenario())
-
-
-def test_max_steps() -> None:
-    """An agent that never answers is stopped after `max_steps` model calls and graded as the model's own end."""
-
-    async def scenario() -> None:
-        world = World(tasks=1)
-        with_model(world, FakeModel(lambda _: calls_tools('{"command": "echo $((1+1))"}')))
-        world.start_host()
-        await world.request_run("r1", config(agent=SimpleAgent(max_steps=3)))
-        finished = await world.finished("r1")
-        await settled(world)
-        assert finished.scored == 1
-        end = next(e.data for e in world.events() if isinstance(e.data, RolloutFinished))
-        assert (end.state, end.reward) == ("model_final", 0.0)
-        assert len([e for e in world.events() if isinstance(e.data, ModelCallCompleted)]) == 3
-
-    run_virtual(scenario())
-
-
-def test_long_sessions_resume_from_their_snapshot() -> None:
-    """A session of many turns is taken over from its last snapshot and the tail; no recorded answer is asked for again."""
-
-    async def scenario() -> None:
-        world = World(tasks=1, settings=None)
-        world.settings = world.settings.model_copy(update={"snapshot_every": 8})
-
-        def answer(call: ModelCall) -> ModelAnswer:
-            return (
-                says("<answer>1</answer>")
-                if call.turn == 40
-                else calls_tools(f'{{"command": "echo $(({call.turn}))"}}')
-            )
-
-        model = with_model(world, FakeModel(answer))
-        model.delay_s = 0.1
-        world.start_host("h0", ("collector", "harness", "verifier"))
-        world.start_host("h1", ("sandbox",))
-        await world.request_run("r1", config(agent=SimpleAgent(max_steps=50)))
-        while len(model.calls) < 30:
-            await asyncio.sleep(0.05)
-        world.hosts["h0"].kill()
-        world.start_host("h0", ("collector", "harness", "verifier"))
-        finished = await world.finished("r1")
-        await settled(world)
-        assert finished.scored == 1
-        assert [e for e in world.events() if e.type == "snapshot.v1"]
-        requested = [e.data.turn for e in world.events() if isinstance(e.data, ModelCallRequested)]
-        assert len(requested) <= 41
-        last = model.calls[-1]
-        assert len([m for m in last.messages if m.role == "tool"]) == 39
-
-    run_virtual(scenario())
-
-
-def test_session_timeout() -> None:
-    """A session that does not end in time is closed, its machine too, and tried again as an infrastructure failure."""
-
-    async def scenario() -> None:
-        world = World(tasks=1)
-        model = with_model(world, FakeModel(lambda _: says("late")))
-        model.delay_s = 1000
-        world.start_host()
-        await world.request_run("r1", config(agent=SimpleAgent(timeout_s=30), retries=Retries(max_attempts=2)))
-        finished = await world.finished("r1")
-        await settled(world)
-        assert finished.failed == 1
-        ends = [e.data for e in world.events() if isinstance(e.data, RolloutFinished)]
-        assert [d.failure.kind for d in ends if d.failure] == ["agent_timeout"] * 2
-
-    run_virtual(scenario())
-
-
-def test_full_store_pauses_admission_and_goes_on() -> None:
-    """While the store is nearly full nothing new starts; with room again the run goes on by itself."""
-
-    async def scenario() -> None:
-        world = World(tasks=40)
-        model = with_model(world, FakeModel(lambda _: says("<answer>1</answer>")))
-        model.delay_s = 1.0
-        world.start_host()
-        await world.request_run("r1", config(num_samples_in_parallel=4))
-        await asyncio.sleep(4)
-        world.room = Room(-5, "the store holds 95 of 100 bytes")
-        await asyncio.sleep(20)
-        paused = [e.data for e in world.events() if isinstance(e.data, RunPaused)]
-        assert len(paused) == 1
-        assert paused[0].kind == "store"
-        before = len(model.calls)
-        await asyncio.sleep(20)
-        assert len(model.calls) == before
-        world.room = Room()
-        finished = await world.finished("r1")
-        await settled(world)
-        assert finished.scored == 40
-
-    run_virtual(scenario())
-
-
-def test_a_log_nearly_full_is_filled_slowly() -> None:
-    """With room for a few rollouts, a few are under way, and the log is looked at before each start that might find no room."""
-
-    async def scenario() -> None:
-        world = World(tasks=40)
-        model = with_model(world, FakeModel(lambda _: says("<answer>1</answer>")))
-        model.delay_s = 1.0
-        limit = 40 * ROLLOUT_BYTES
-
-        async def look_at_log() -> Room:
-            used = ROLLOUT_BYTES * len(world.events(RolloutFinished))
-            return Room(limit - used, "the store is full" if used >= limit else None)
-
-        world.look_at_log = look_at_log  # type: ignore[method-assign]
-        world.start_host()
-        await world.request_run("r1", config(num_samples_in_parallel=30, num_repeats=2))
-        await asyncio.sleep(60)
-        assert [e.data.kind for e in world.events() if isinstance(e.data, RunPaused)] == ["store"]
-        assert len(world.events(RolloutFinished)) == 40
-        limit = 1000 * ROLLOUT_BYTES
-        assert (await world.finished("r1")).scored == 80
-        await settled(world)
-
-    run_virtual(scenario())
-
-
-def test_appends_wait_while_the_store_refuses() -> None:
-    """A store that refuses every append delays the run and loses nothing."""
-
-    async def scenario() -> None:
-        world = World(tasks=10)
-        world.start_host()
-        await world.request_run("r1", config())
-        await asyncio.sleep(0.4)
-        world.server.max_messages = len(world.server.events)
-        await asyncio.sleep(30)
-        world.server.max_messages = None
-        finished = await world.finished("r1")
-        await settled(world)
-        assert finished.scored == 10
-
-    run_virtual(scenario())
-
-
 def test_poison_request_is_set_aside() -> None:
     """Bytes that are no event are parked with the reason, and their neighbours finish."""
 
@@ -517,49 +264,6 @@ def test_poison_request_is_set_aside() -> None:
         assert len(parked) == 1
         assert finished.scored == 3
         await world.stop()
-
-    run_virtual(scenario())
-
-
-def test_broken_tool_box_is_a_failure_not_an_observation() -> None:
-    """A machine that dies under a command ends the attempt with no further model call; the next attempt is scored."""
-
-    async def scenario() -> None:
-        world = World(tasks=1)
-        original = world.provider_for
-        died = 0
-
-        class Dying:
-            is_alive = True
-
-            async def exec(self, command: str, *, key: str, timeout_s: float) -> ExecResult:
-                nonlocal died
-                died += 1
-                msg = "out of memory, the machine was restarted"
-                raise BoxLost(msg)
-
-            async def destroy(self) -> None:
-                pass
-
-        class Provider:
-            name = "dying"
-
-            async def create(self, label: str) -> Any:
-                return Dying() if died == 0 else await original(Inline()).create(label)
-
-        world.provider_for = lambda _: Provider()  # type: ignore[method-assign,assignment,return-value]
-        world.start_host()
-        await world.request_run("r1", config(model=ScriptedModel(error_rate=0), retries=Retries(backoff_s=0.1)))
-        finished = await world.finished("r1")
-        await settled(world)
-        assert finished.scored == 1
-        events = world.events()
-        first = [e for e in events if e.attempt == 1 and e.rollout_id == "0-0"]
-        assert len([e for e in first if isinstance(e.data, ModelCallRequested)]) == 1
-        end = next(e.data for e in first if isinstance(e.data, RolloutFinished))
-        assert end.failure is not None
-        assert end.failure.kind in {"sandbox_lost", "tool_lost"}
-        assert end.reward is None
 
     run_virtual(scenario())
 
