@@ -45,6 +45,38 @@ class JsonlTaskset(Tagged):
 TasksetConfig = Annotated[ReasoningGymTaskset | JsonlTaskset, Field(discriminator="type")]
 
 
+BudgetLimit = Literal["model_calls", "input_tokens", "output_tokens", "total_tokens", "cost_usd", "wall_s"]
+
+
+class Budget(Frozen):
+    """What may be used up; None is no limit. What is under way when it is used up finishes, the next call is refused.
+
+    `model_calls` counts answered calls, not tries; `wall_s` is seconds since the session (for a run: the run) was asked for.
+    """
+
+    model_calls: int | None = Field(default=None, ge=0)
+    input_tokens: int | None = Field(default=None, ge=0)
+    output_tokens: int | None = Field(default=None, ge=0)
+    total_tokens: int | None = Field(default=None, ge=0)
+    cost_usd: float | None = Field(default=None, ge=0)
+    wall_s: Seconds | None = None
+
+
+class Budgets(Frozen):
+    """The budget of every rollout's attempt, and that of the whole run."""
+
+    rollout: Budget = Budget()
+    run: Budget = Budget()
+
+
+class Prices(Frozen):
+    """US dollars for a million tokens: read, read from a cache (None: as read), written."""
+
+    input: float = Field(ge=0)
+    cached_input: float | None = Field(default=None, ge=0)
+    output: float = Field(ge=0)
+
+
 class SimpleAgent(Frozen):
     """A loop of model and tool calls, at most `max_steps` model calls long."""
 
@@ -90,6 +122,7 @@ class ServedModel(Tagged):
     timeout_s: Seconds = 600
     max_tries: int = Field(default=10, ge=1, le=100)
     extra_body: dict[str, Any] = Field(default_factory=dict)
+    prices: Prices | None = None
 
     @property
     def label(self) -> str:
@@ -168,6 +201,7 @@ class RunConfig(Frozen):
     sandbox: SandboxConfig = Field(default_factory=Bubblewrap)
     responses_create_params: Sampling = Sampling()
     retries: Retries = Retries()
+    budget: Budgets = Budgets()
     num_repeats: int = Field(default=1, ge=1, le=10_000)
     num_repeats_add_seed: bool = False
     num_samples_in_parallel: int = Field(default=64, ge=1, le=100_000)

@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import httpx
 
 from providers.dialects.base import Dialect, Malformed
 from providers.models.openai_failures import failed, shown, without_secrets
+from schemas.tokens import LogprobKind
 
 CONNECT_TIMEOUT_S: Final = 30.0
 ANSWER_MAX_BYTES: Final = 8 * 1024 * 1024
@@ -53,6 +54,16 @@ def object_of(content: bytes) -> dict[str, Any]:
     return body
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the log says about where a call goes; see `schemas.events.ModelCallRequested`."""
+
+    url: str
+    route: str | None = None
+    routing_digest: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Backend(Protocol):
     """One model of one provider."""
 
@@ -69,6 +80,16 @@ class Backend(Protocol):
     @property
     def max_tries(self) -> int:
         """Return how often a call may be tried."""
+        ...
+
+    @property
+    def target(self) -> Target:
+        """Return where calls go."""
+        ...
+
+    @property
+    def logprob_kind(self) -> LogprobKind | None:
+        """Return which log-probabilities come with token ids, if the backend is asked for token ids; None if it is not."""
         ...
 
     def adapted(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -109,6 +130,8 @@ class HttpBackend:
             self.url = f"{base.removesuffix('/v1')}{dialect.path}"
         else:
             self.url = f"{base}{dialect.path.removeprefix('/v1')}"
+        self.target = Target(without_secrets(self.url, api_key))
+        self.logprob_kind: LogprobKind | None = None
         self._model = model
         self._api_key = api_key
         self._timeout_s = timeout_s

@@ -10,10 +10,11 @@ from typing import Any, Final
 from providers.dialects import Dialect, Unexpressible
 from providers.dialects.chat import Chat
 from providers.dialects.unfolding import unfold
-from providers.models.backends import Incoming
+from providers.models.backends import Incoming, Target
 from providers.models.base import Model, ModelAnswer, ModelCall
 from providers.models.openai_failures import failed
 from schemas.conversation import Part, Reply, Request, Text, TokenUsage, Tool, ToolResult, ToolUse, Turn
+from schemas.tokens import LogprobKind
 from schemas.values import Message, Sampling, ToolCall, ToolSpec
 
 MODEL: Final = "scripted"
@@ -23,6 +24,8 @@ class ScriptedBackend:
     """Answers as the scripted model does; a call's turn is the number of answers before it in the conversation, plus one."""
 
     url = "the scripted model"
+    target = Target(url)
+    logprob_kind: LogprobKind | None = None
 
     def __init__(self, model: Model, task_id: str, repeat: int, max_tries: int) -> None:
         """Answer for the task `task_id` in its repeat `repeat`."""

@@ -30,7 +30,14 @@ from schemas.events.harness import (
     ToolCallRejected,
     ToolCallRequested,
 )
-from schemas.events.model import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested
+from schemas.events.model import (
+    BudgetExhausted,
+    ModelCallCompleted,
+    ModelCallFailed,
+    ModelCallLate,
+    ModelCallLost,
+    ModelCallRequested,
+)
 from schemas.events.sandbox import (
     SandboxCreated,
     SandboxDestroyed,
@@ -45,11 +52,13 @@ from schemas.events.verifier import VerdictFailed, VerdictIssued
 __all__ = [
     "ActivationCompleted",
     "ActivationFailed",
+    "BudgetExhausted",
     "Claimed",
     "CollectorRequestRedriven",
     "HarnessRequestRedriven",
     "ModelCallCompleted",
     "ModelCallFailed",
+    "ModelCallLate",
     "ModelCallLost",
     "ModelCallRequested",
     "RequestParked",

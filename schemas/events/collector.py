@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from schemas.base import Answer, Event
-from schemas.config import ModelConfig, RunConfig, SandboxConfig, SimpleAgent
+from schemas.config import Budgets, ModelConfig, RunConfig, SandboxConfig, SimpleAgent
 from schemas.tasks import Evidence, TaskInput
 from schemas.values import BlobRef, Failure, Sampling
 
@@ -120,6 +120,7 @@ class SessionRequested(Event):
     model: ModelConfig
     sandbox: SandboxConfig
     sampling: Sampling
+    budget: Budgets = Budgets()
 
 
 class VerdictRequested(Event):

@@ -7,7 +7,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from schemas.base import Answer, Event
+from schemas.config import BudgetLimit
 from schemas.conversation import DialectName, HostedTool, Part, Tool, Turn
+from schemas.tokens import CallTokens
 from schemas.values import Failure, Message, Usage
 
 StopReason = Literal["stop", "tool_calls", "length", "content_filter"]
@@ -20,6 +22,8 @@ class ModelCallRequested(Event):
 
     A call that came through the gateway says instead: `new_turns`, in the `dialect` it was asked in; `tools` if they differ from
     the parent's (`tools_digest` always); `parameters`, what else was asked; `gaps`, codes for what could not be known about it.
+    `overrides` are the sampling parameters that the configuration put in place of the client's; `backend` is the address asked;
+    `route` and `routing_digest` are which way a routing backend was told to take, and the digest of its configuration.
     """
 
     TYPE: ClassVar[str] = "model_call_requested.v1"
@@ -35,13 +39,20 @@ class ModelCallRequested(Event):
     tools_digest: str | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
     gaps: tuple[str, ...] = ()
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    backend: str | None = None
+    route: str | None = None
+    routing_digest: str | None = None
 
 
 class ModelCallCompleted(Answer):
     """A model answered; never asked again for this turn. Times in seconds.
 
     `parts` is there when `message` cannot hold all that was said. `reply_id` and `served_model` are the backend's words;
-    `first_token_s` is how long the first of a streamed answer took; `is_unread` if the client had left before its end.
+    `first_token_s` is how long the first of a streamed answer took; `is_unread` if the client had left before its end; `queue_s` how
+    long the call waited for its turn to be sent. `cost_usd` is the backend's own word, or worked out from the configured prices.
+    `tokens` are there if the backend gave them; `untrainable` is a code that says why those it gave cannot be learned from.
+    `policy_versions` are the weights that answered, in order: two if they were changed in the middle.
     """
 
     TYPE: ClassVar[str] = "model_call_completed.v1"
@@ -57,6 +68,11 @@ class ModelCallCompleted(Answer):
     stop_sequence: str | None = None
     first_token_s: float | None = None
     is_unread: bool = False
+    queue_s: float | None = None
+    cost_usd: float | None = None
+    tokens: CallTokens | None = None
+    untrainable: str | None = None
+    policy_versions: tuple[str, ...] = ()
 
 
 class ModelCallFailed(Answer):
@@ -82,3 +98,29 @@ class ModelCallLost(Answer):
     TYPE: ClassVar[str] = "model_call_lost.v1"
 
     turn: int
+
+
+class ModelCallLate(Event):
+    """An answer that came when its conversation was another process's already: what was said, for the record; nothing builds on it.
+
+    It stands in an aggregate of its own, whose key begins with the conversation's.
+    """
+
+    TYPE: ClassVar[str] = "model_call_late.v1"
+
+    request_id: str
+    turn: int
+    parts: tuple[Part, ...]
+    usage: Usage
+    was_shown: bool
+
+
+class BudgetExhausted(Event):
+    """A call was refused because a budget is used up; stated once for a conversation and limit. `scope` says whose budget it is."""
+
+    TYPE: ClassVar[str] = "budget_exhausted.v1"
+
+    scope: Literal["rollout", "run"]
+    limit: BudgetLimit
+    allowed: float
+    used: float

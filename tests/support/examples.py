@@ -14,6 +14,7 @@ from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolU
 from schemas.envelope import Envelope
 from schemas.ids import RUN_LEVEL
 from schemas.tasks import Evidence, TaskInput
+from schemas.tokens import CallTokens
 from schemas.values import BlobRef, Failure, Message, Sampling, ToolCall, Usage
 
 GOLDEN: Final = Path(__file__).resolve().parents[1] / "golden"
@@ -62,6 +63,13 @@ _OPENAI: Final = config.OpenAIModel(
     timeout_s=20,
     max_tries=3,
     extra_body={"top_k": 40, "nested": {"list": [1, 2.5, None, True, "x"]}},
+    prices=config.Prices(input=2.5, cached_input=0.25, output=10),
+)
+_BUDGETS: Final = config.Budgets(
+    rollout=config.Budget(
+        model_calls=9, input_tokens=8000, output_tokens=900, total_tokens=8500, cost_usd=0.5, wall_s=600
+    ),
+    run=config.Budget(cost_usd=20),
 )
 _RUN: Final = config.RunConfig(
     taskset=config.ReasoningGymTaskset(
@@ -72,6 +80,7 @@ _RUN: Final = config.RunConfig(
     sandbox=config.UnsafeLocal(limits=_LIMITS, ledger_path="/ledger"),
     responses_create_params=_SAMPLING,
     retries=config.Retries(max_attempts=5, backoff_s=0.5, backoff_max_s=9),
+    budget=_BUDGETS,
     num_repeats=4,
     num_repeats_add_seed=True,
     num_samples_in_parallel=32,
@@ -113,7 +122,9 @@ _ALL: Final[tuple[Event, ...]] = (
     events.RunFinished(
         request_id="q", state="cancelled", planned=8, scored=4, failed=2, masked=1, missing=1, failure=_FAILURE
     ),
-    events.SessionRequested(task=_TASK, repeat=1, agent=_AGENT, model=_SCRIPTED, sandbox=_BOX, sampling=_SAMPLING),
+    events.SessionRequested(
+        task=_TASK, repeat=1, agent=_AGENT, model=_SCRIPTED, sandbox=_BOX, sampling=_SAMPLING, budget=_BUDGETS
+    ),
     events.VerdictRequested(verifier="sum", verifier_data={"answer": 4, "tolerance": 1e-9}, evidence=_EVIDENCE),
     events.RolloutFinished(state="retryable", reward=0.25, failure=_FAILURE, retry_at=LATER),
     events.SandboxRequested(sandbox=config.Inline(limits=_LIMITS, ledger_path="/ledger")),
@@ -138,6 +149,10 @@ _ALL: Final[tuple[Event, ...]] = (
         tools_digest="d5",
         parameters={"temperature": 0.5},
         gaps=("parent_ambiguous",),
+        overrides={"temperature": 1.0},
+        backend="http://localhost:8000/v1/chat/completions",
+        route="fast",
+        routing_digest="d6",
     ),
     events.ModelCallCompleted(
         request_id="q",
@@ -152,6 +167,19 @@ _ALL: Final[tuple[Event, ...]] = (
         stop_sequence="END",
         first_token_s=0.05,
         is_unread=True,
+        queue_s=0.01,
+        cost_usd=0.0003,
+        tokens=CallTokens(
+            parent_id="p",
+            shared=3,
+            prompt=(4, 5),
+            generated=(6, 7),
+            logprobs=(-0.5, -1.25),
+            logprob_kind="raw",
+            digest="d7",
+        ),
+        untrainable="lengths_differ",
+        policy_versions=("step-7", "step-8"),
     ),
     events.ModelCallFailed(
         request_id="q",
@@ -164,6 +192,8 @@ _ALL: Final[tuple[Event, ...]] = (
         parts=(Text(text="I was"),),
     ),
     events.ModelCallLost(request_id="q", turn=2),
+    events.ModelCallLate(request_id="q", turn=2, parts=(Text(text="4"),), usage=Usage(output_tokens=1), was_shown=True),
+    events.BudgetExhausted(scope="run", limit="cost_usd", allowed=20, used=20.5),
     events.SandboxCreated(request_id="q", place="h0", provider="bubblewrap"),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
     events.SandboxLost(reason="out of memory"),
