@@ -23,7 +23,14 @@ from schemas.config import RunConfig
 
 OVERRIDE: Final = re.compile(r"\+{0,2}([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 ENV: Final = "env:"
-KEY_VARIABLES: Final[Mapping[str, str]] = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
+KEY_VARIABLES: Final[Mapping[str, str]] = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "azure": "AZURE_OPENAI_API_KEY",
+    "vllm": "VLLM_API_KEY",
+    "litellm": "LITELLM_API_KEY",
+    "switchyard": "SWITCHYARD_API_KEY",
+}
 
 
 def gather(files: Sequence[Path], overrides: Sequence[str], flags: Mapping[str, Any] | None = None) -> Sourced:
@@ -94,8 +101,15 @@ def _with_type(key: str, value: Any) -> Any:
 
 
 def make_paths_absolute(sourced: Sourced, base: Path) -> None:
-    """Resolve `taskset.jsonl_fpath` and the ledgers against `base`: hosts have another working directory."""
-    for section, key in (("taskset", "jsonl_fpath"), ("model", "ledger_path"), ("sandbox", "ledger_path")):
+    """Resolve files that the configuration names against `base`: hosts have another working directory."""
+    for section, key in (
+        ("taskset", "jsonl_fpath"),
+        ("model", "ledger_path"),
+        ("model", "recording"),
+        ("model", "endpoint_file"),
+        ("model", "deployment"),
+        ("sandbox", "ledger_path"),
+    ):
         values = sourced.values.get(section)
         if isinstance(values, dict) and isinstance(values.get(key), str):
             values[key] = str((base / Path(values[key]).expanduser()).resolve())

@@ -39,10 +39,12 @@ def explain(error: ValidationError, sourced: Sourced) -> list[str]:
 
 
 def _path(location: tuple[int | str, ...], values: Any) -> Path_:
-    """Return pydantic's location without the tags of unions, which are no keys."""
+    """Return pydantic's location without the tags of unions, which are no keys, and without its word for a key itself."""
     path: list[str | int] = []
     for part in location:
-        if isinstance(values, dict) and part not in values and values.get("type") == part:
+        is_tag = isinstance(values, dict) and part not in values and values.get("type") == part
+        is_kind = isinstance(part, str) and isinstance(values, str | int | float | list)
+        if is_tag or is_kind or part == "[key]":
             continue
         values = _step(values, part)
         path.append(part)
@@ -69,6 +71,8 @@ def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:
             tag = str(found["ctx"]["tag"])
             near = _nearest(tag, _tags(path).split(", "))
             return f"no such type {tag!r}; there are {found['ctx']['expected_tags']}{near}"
+        case "value_error" if isinstance(found["input"], dict):  # about a part as a whole
+            return str(found["msg"]).removeprefix("Value error, ")
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"want keys and values, found {_shown(found['input'])}"
         case _:

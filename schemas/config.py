@@ -6,11 +6,14 @@ Field names are those that users of NeMo Gym know where a counterpart exists. Pa
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from schemas.base import Frozen, Tagged
+from schemas.conversation import DialectName
+from schemas.tokens import LogprobKind
 from schemas.values import Sampling
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
@@ -113,14 +116,83 @@ class ScriptedModel(Tagged):
         return "scripted (deterministic stand-in, not a language model)"
 
 
-class ServedModel(Tagged):
-    """A model behind HTTP. `policy_api_key` is a secret's name, never the key itself."""
+SamplingName = Literal[
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+    "max_output_tokens",
+    "stop",
+]
+CANNOT_SAY: Final[Mapping[DialectName, frozenset[SamplingName]]] = {
+    "chat": frozenset(),
+    "responses": frozenset(
+        {"top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed", "stop"}
+    ),
+    "messages": frozenset({"min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed"}),
+}
+"""What a dialect has no words for."""
 
-    policy_base_url: str
+
+class LocalModel(Tagged):
+    """SmolLM2-135M-Instruct on this machine's processor, for trying things out; one in a process, and its calls wait for each other.
+
+    `context_tokens` is the most that a prompt and its answer may have together; `max_output_tokens` bounds answers for which
+    nothing else is said. `timeout_s` is for a call with its waiting.
+    """
+
+    type: Literal["local"] = "local"
+    threads: int = Field(default=1, ge=1, le=256)
+    context_tokens: int = Field(default=4096, ge=256, le=8192)
+    max_output_tokens: int = Field(default=512, ge=1, le=8192)
+    timeout_s: Seconds = 600
+    max_tries: int = Field(default=3, ge=1, le=100)
+
+    @property
+    def label(self) -> str:
+        """Return how the model is called in tables and rows."""
+        return "SmolLM2-135M-Instruct (local)"
+
+
+class ReplayModel(Tagged):
+    """Answers from a recorded run: `recording` is a file that `gym-bus log export` wrote. Nobody is asked.
+
+    What differs from the recording fails as `replay_diverged`. A try that failed fails again, so `max_tries` should be no smaller
+    than it was. `api` is what the gateway's answers are kept in on their way to the client: what its own API can say is said.
+    """
+
+    type: Literal["replay"] = "replay"
+    recording: str
+    api: DialectName = "chat"
+    max_tries: int = Field(default=10, ge=1, le=100)
+
+    @property
+    def label(self) -> str:
+        """Return how the model is called in tables and rows."""
+        return f"replay of {self.recording.rpartition('/')[2]}"
+
+
+class ServedModel(Tagged):
+    """A model behind HTTP, at one address or at several. `policy_api_key` is a secret's name, never the key itself.
+
+    `endpoint_file` holds addresses, one a line or one JSON list, and is read again while a run goes on; while it is missing or says
+    nothing sensible, the old addresses are good for `endpoint_stale_grace_s`. `sampling_overrides` win over whatever else is
+    said, `extra_body` included; None takes a parameter out. `max_concurrent_requests` bounds the calls of one process.
+    """
+
+    policy_base_url: str | tuple[str, ...] = ()
     policy_model_name: str
     policy_api_key: str | None = None
+    endpoint_file: str | None = None
+    endpoint_stale_grace_s: float = Field(default=300, ge=0, le=7 * 24 * 3600)
     timeout_s: Seconds = 600
     max_tries: int = Field(default=10, ge=1, le=100)
+    max_concurrent_requests: int | None = Field(default=None, ge=1, le=100_000)
+    sampling_overrides: dict[SamplingName, Any] = Field(default_factory=dict)
     extra_body: dict[str, Any] = Field(default_factory=dict)
     prices: Prices | None = None
 
@@ -129,6 +201,40 @@ class ServedModel(Tagged):
         """Return how the model is called in tables and rows."""
         return self.policy_model_name
 
+    @property
+    def dialect(self) -> DialectName:
+        """Return which API the backend is called by."""
+        return "chat"
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return the addresses that the configuration itself names; a type's own default is none if there is a file of them."""
+        if self.endpoint_file and self.policy_base_url == type(self).model_fields["policy_base_url"].default:
+            return ()
+        return (self.policy_base_url,) if isinstance(self.policy_base_url, str) else self.policy_base_url
+
+    @model_validator(mode="after")
+    def _has_an_address(self) -> Self:
+        if not all(self.addresses) or not (self.addresses or self.endpoint_file):
+            msg = "policy_base_url has to be set (an address, or a list of them), or endpoint_file"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _can_say_overrides(self) -> Self:
+        if unsayable := sorted(CANNOT_SAY[self.dialect] & set(self.sampling_overrides)):
+            msg = f"sampling_overrides: {', '.join(unsayable)} cannot be said in the API {self.dialect!r}"
+            raise ValueError(msg)
+        for name, value in self.sampling_overrides.items():
+            is_words = isinstance(value, str) or (
+                isinstance(value, list | tuple) and all(isinstance(v, str) for v in value)
+            )
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is not None and not (is_words if name == "stop" else is_number):
+                msg = f"sampling_overrides.{name}: want {'text or a list of texts' if name == 'stop' else 'a number'}"
+                raise ValueError(msg)
+        return self
+
 
 class OpenAIModel(ServedModel):
     """Any backend that speaks OpenAI Chat Completions, or OpenAI Responses if `api` says so."""
@@ -136,15 +242,99 @@ class OpenAIModel(ServedModel):
     type: Literal["openai"] = "openai"
     api: Literal["chat", "responses"] = "chat"
 
+    @property
+    def dialect(self) -> DialectName:
+        """Return which API the backend is called by."""
+        return self.api
+
 
 class AnthropicModel(ServedModel):
     """Any backend that speaks Anthropic Messages."""
 
     type: Literal["anthropic"] = "anthropic"
-    policy_base_url: str = "https://api.anthropic.com"
+    policy_base_url: str | tuple[str, ...] = "https://api.anthropic.com"
+
+    @property
+    def dialect(self) -> DialectName:
+        """Return which API the backend is called by."""
+        return "messages"
 
 
-ModelConfig = Annotated[ScriptedModel | OpenAIModel | AnthropicModel, Field(discriminator="type")]
+class AzureModel(ServedModel):
+    """OpenAI's models at Azure; `policy_model_name` is the deployment.
+
+    With an `api_version` (`2024-10-21`) the deployment is part of the path; without one, calls go to the resource's `/openai/v1`.
+    """
+
+    type: Literal["azure"] = "azure"
+    api: Literal["chat", "responses"] = "chat"
+    api_version: str | None = Field(default=None, pattern=r"^[A-Za-z0-9.-]+$")
+
+    @property
+    def dialect(self) -> DialectName:
+        """Return which API the backend is called by."""
+        return self.api
+
+
+class VllmModel(ServedModel):
+    """A vLLM server, asked for token ids and log-probabilities unless `return_token_id_information` is off.
+
+    `logprob_kind` says what its `--logprobs-mode` makes of them: `raw` before temperature and the like were applied, or `processed`.
+    `chat_template_kwargs` go to the chat template. Many templates refuse the role `developer`: it is sent as `system`.
+    """
+
+    type: Literal["vllm"] = "vllm"
+    return_token_id_information: bool = True
+    logprob_kind: LogprobKind = "raw"
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    replace_developer_role_with_system: bool = True
+
+
+class LitellmModel(ServedModel):
+    """A litellm proxy; what a call cost is its own word."""
+
+    type: Literal["litellm"] = "litellm"
+    api: DialectName = "chat"
+
+    @property
+    def dialect(self) -> DialectName:
+        """Return which API the backend is called by."""
+        return self.api
+
+
+class SwitchyardModel(ServedModel):
+    """An NVIDIA Switchyard proxy; `policy_model_name` is the id of the route to take.
+
+    `deployment` is the TOML file of its routes; `routing_digest` is that file's SHA-256, filled in when the configuration is resolved.
+    """
+
+    type: Literal["switchyard"] = "switchyard"
+    api: DialectName = "chat"
+    deployment: str | None = None
+    routing_digest: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+
+    @property
+    def dialect(self) -> DialectName:
+        """Return which API the backend is called by."""
+        return self.api
+
+
+HttpModel = OpenAIModel | AnthropicModel | AzureModel | VllmModel | LitellmModel | SwitchyardModel
+"""Every kind of `ServedModel`."""
+
+
+ModelConfig = Annotated[
+    ScriptedModel
+    | LocalModel
+    | ReplayModel
+    | OpenAIModel
+    | AnthropicModel
+    | AzureModel
+    | VllmModel
+    | LitellmModel
+    | SwitchyardModel,
+    Field(discriminator="type"),
+]
 
 
 class SandboxLimits(Frozen):

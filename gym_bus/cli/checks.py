@@ -5,26 +5,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import time
 from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gym_bus import local_model
 from gym_bus.errors import BadConfig
+from schemas.config import LocalModel, ReplayModel, ServedModel
 
 if TYPE_CHECKING:
-    import httpx
-
     from gym_bus.settings import Settings
-    from schemas.config import AnthropicModel, OpenAIModel, RunConfig
+    from schemas.config import RunConfig
 
-ENDPOINT_TIMEOUT_S: Final = 5.0
-ENDPOINT_MAX_BYTES: Final = 1024 * 1024
 RESULT_FILES: Final = ("rollouts.jsonl", "failures.jsonl", "metrics.json", "manifest.json", "run.json")
 MARK: Final = "run.json"
-SHOWN: Final = 200
-MAY_START: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.TOO_MANY_REQUESTS})
 
 
 def check_config(config: RunConfig, api_key: str | None, settings: Settings) -> None:
@@ -45,87 +39,16 @@ def check_config(config: RunConfig, api_key: str | None, settings: Settings) -> 
             "or agent.enable_tools=false, or --unsafe-local for tasks you trust"
         )
         raise BadConfig(msg)
-    if config.model.type != "scripted":
+    if isinstance(config.model, ServedModel):
+        from gym_bus.cli.model_checks import check_endpoint  # noqa: PLC0415  only for real models
+
         check_endpoint(config.model, api_key)
-
-
-def check_endpoint(model: OpenAIModel | AnthropicModel, api_key: str | None) -> None:
-    """Raise `BadConfig` if nothing answers at the model's URL, it refuses the key, or it is no API of this kind.
-
-    A missing list (404), a busy or failing backend (429, 5xx) are no reason not to start: calls are tried again.
-    """
-    import httpx  # noqa: PLC0415  only for real models
-
-    url, headers = _list_of_models(model, api_key)
-    try:
-        response = _fetched(url, headers)
-    except (httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeEncodeError) as error:
-        msg = f"model.policy_base_url: {model.policy_base_url!r} cannot be used: {error}"
-        raise BadConfig(msg) from error
-    except httpx.TimeoutException as error:
-        msg = f"model {model.policy_model_name}: no answer from {url} within {ENDPOINT_TIMEOUT_S:.0f} s"
-        raise BadConfig(msg) from error
-    except httpx.HTTPError as error:
-        msg = (
-            f"model {model.policy_model_name}: {url} cannot be reached ({error}): is the server running, "
-            f"and --model-url right?"
-        )
-        raise BadConfig(msg) from error
-    if problem := problem_of(response):
-        text = f"model {model.policy_model_name}: {url} {problem}"
-        raise BadConfig(text.replace(api_key, "[redacted]") if api_key else text)
-
-
-def _fetched(url: str, headers: dict[str, str]) -> httpx.Response:
-    """Return an answer with its body, at most 1 MiB of it, within 5 s in all; raises `httpx.HTTPError`."""
-    import httpx  # noqa: PLC0415  only for real models
-
-    deadline, pieces, size = time.monotonic() + ENDPOINT_TIMEOUT_S, [], 0
-    with httpx.stream("GET", url, headers=headers, timeout=ENDPOINT_TIMEOUT_S) as response:
-        for piece in response.iter_bytes():
-            pieces.append(piece)
-            size += len(piece)
-            if time.monotonic() > deadline:
-                msg = "the answer does not come to an end"
-                raise httpx.ReadTimeout(msg)
-            if size > ENDPOINT_MAX_BYTES:
-                msg = f"the list of models has more than {ENDPOINT_MAX_BYTES:,} bytes"
-                raise httpx.DecodingError(msg)
-    kept = {name: value for name, value in response.headers.items() if name == "location"}
-    return httpx.Response(response.status_code, headers=kept, content=b"".join(pieces))
-
-
-def _list_of_models(model: OpenAIModel | AnthropicModel, api_key: str | None) -> tuple[str, dict[str, str]]:
-    """Return where a backend lists its models, and the headers that it wants."""
-    base = model.policy_base_url.rstrip("/")
-    if model.type == "anthropic":
-        key = {"x-api-key": api_key} if api_key else {}
-        return f"{base.removesuffix('/v1')}/v1/models", {"anthropic-version": "2023-06-01", **key}
-    return f"{base}/models", {"Authorization": f"Bearer {api_key}"} if api_key else {}
-
-
-def problem_of(response: httpx.Response) -> str | None:
-    """Return what is wrong with the answer to a question for the list of models, None if a run may start."""
-    status = response.status_code
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        return f"refused the key ({status}): check --model-api-key, or the key in the environment; it said {_shown(response.text)}"
-    if response.is_redirect:
-        return f"redirects to {_shown(response.headers.get('location', ''))}: give that address as --model-url"
-    if status in MAY_START or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return None
-    if not response.is_success:
-        return f"answered {status}: {_shown(response.text)}"
-    try:
-        found = json.loads(response.text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict | list):
-        return f"is no API of a model; it answered {_shown(response.text)}. Does --model-url lack /v1?"
-    return None
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
+    if isinstance(config.model, LocalModel) and local_model.weights_path() is None:
+        msg = f"model: {local_model.MISSING}"
+        raise BadConfig(msg)
+    if isinstance(config.model, ReplayModel) and not Path(config.model.recording).is_file():
+        msg = f"model.recording: no file {config.model.recording}; `gym-bus log export RUN --out FILE` writes one"
+        raise BadConfig(msg)
 
 
 def run_in(output: Path) -> dict[str, Any] | None:

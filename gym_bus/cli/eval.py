@@ -16,6 +16,7 @@ def group() -> None:
     """Run agents on tasks; watch, list, cancel and resume runs."""
 
 
+MODEL_TYPES = ("openai", "anthropic", "azure", "vllm", "litellm", "switchyard")
 config_option = click.option(
     "--config",
     "configs",
@@ -25,7 +26,7 @@ config_option = click.option(
 )
 key_option = click.option(
     "--model-api-key",
-    help="The model's API key, or env:NAME (default: OPENAI_API_KEY, or ANTHROPIC_API_KEY). Never logged.",
+    help="The model's API key, or env:NAME (default: OPENAI_API_KEY, or its type's own). Never logged.",
 )
 
 
@@ -36,6 +37,11 @@ key_option = click.option(
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/<run>.")
 @click.option("-m", "--model", help="The model's name at the backend.")
 @click.option("--model-url", help="The backend's base URL, such as http://127.0.0.1:8000/v1.")
+@click.option(
+    "--model-type",
+    type=click.Choice(MODEL_TYPES),
+    help="What kind of server it is (default: openai, and what speaks like it).",
+)
 @key_option
 @click.option("--num-repeats", type=int, help="Rollouts of each task.")
 @click.option("--concurrency", type=int, help="Rollouts under way at a time.")
@@ -66,6 +72,8 @@ def run(**options: Any) -> int:
     gym-bus eval run --config examples/quickstart.yaml num_repeats=1 agent.max_steps=4
     gym-bus eval run --reasoning-gym chain_sum --model-url http://127.0.0.1:8000/v1 --model my-model
     gym-bus eval run --input gsm8k.jsonl --model-url http://127.0.0.1:8000/v1 --model my-model --limit 50
+    gym-bus eval run --reasoning-gym chain_sum --model-type vllm --model-url http://127.0.0.1:8000 --model my-model
+    gym-bus eval run --reasoning-gym chain_sum --model-type azure --model-url https://me.openai.azure.com --model my-deployment
     """  # noqa: D301  \b keeps click from wrapping the examples
     from gym_bus.cli.eval_run import start_run  # noqa: PLC0415  not needed for --help
 
@@ -139,3 +147,32 @@ def resume(run_id: str, **options: Any) -> int:
     from gym_bus.cli.eval_runs import resume_run  # noqa: PLC0415  not needed for --help
 
     return resume_run(run_id, options)
+
+
+@group.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--rollout", "rollout_id", metavar="ID", help="Only this rollout, such as 0-0.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the rows there: FILE.jsonl (one row a line) or FILE.parquet. A file that is there is replaced.",
+)
+@json_option
+@data_dir_option
+def samples(run_id: str, rollout_id: str | None, out: Path | None, as_json: bool, data_dir: Path | None) -> int:
+    """Make training rows of a run's model calls, also while it is going on.
+
+    A row is one chain of calls with its token ids, a loss mask and logarithmic probabilities as the backend gave them, and the
+    reward of its rollout if that was scored. Every generated token is in exactly one row, or counted under the reason why it is not.
+    Exit code 1 if that is found not to hold. docs/samples.md tells what is in a row.
+
+    \b
+    gym-bus eval samples quickstart-0801-101500-3f
+    gym-bus eval samples quickstart-0801-101500-3f --out rows.jsonl
+    gym-bus eval samples quickstart-0801-101500-3f --out rows.parquet --json
+    gym-bus eval samples quickstart-0801-101500-3f --rollout 0-0
+    """  # noqa: D301  \b keeps click from wrapping the examples
+    from gym_bus.cli.eval_samples import show_samples  # noqa: PLC0415  not needed for --help
+
+    return show_samples(run_id, rollout_id, out, as_json=as_json, data_dir=data_dir)

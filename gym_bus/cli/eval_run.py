@@ -18,7 +18,9 @@ from gym_bus.cli import checks
 from gym_bus.cli.entry import check_folders
 from gym_bus.cli.setup import settings_for, up_and_connected, version
 from gym_bus.errors import BadConfig
+from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
+from schemas.config import ServedModel
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -38,9 +40,10 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
         flags["taskset"] = {"type": "jsonl", "jsonl_fpath": options["input_path"]}
     if options.get("unsafe_local"):
         flags["sandbox"] = {"type": "unsafe_local"}
+    type_ = options.get("model_type")
     named = {"policy_base_url": options.get("model_url"), "policy_model_name": options.get("model")}
-    if model := {key: value for key, value in named.items() if value is not None}:
-        flags["model"] = {"type": "openai", **model}
+    if (model := {key: value for key, value in named.items() if value is not None}) or type_:
+        flags["model"] = {"type": type_ or "openai", **model}
     plain = {
         "num_repeats": "num_repeats",
         "concurrency": "num_samples_in_parallel",
@@ -57,7 +60,7 @@ def resolve(options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Run
     """Return the configuration without its key, and the model's API key; raises `BadConfig`."""
     flags = flags_of(options)
     sourced = configs.gather(options.get("configs") or (), options.get("overrides") or (), flags)
-    if "model" in flags and not ({"policy_base_url", "policy_model_name"} <= set(sourced.values["model"])):
+    if "model" in flags and not _is_named(sourced.values["model"]):
         msg = "--model and --model-url go together: the first names the model, the second says where it is"
         raise BadConfig(msg)
     model = sourced.values.get("model")
@@ -68,12 +71,19 @@ def resolve(options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Run
         raise BadConfig(msg)
     api_key = configs.key_of_model(sourced, given, environ, is_default_wanted=is_served)
     configs.make_paths_absolute(sourced, Path.cwd())
+    pin_routes(sourced)
     return configs.validate(sourced), api_key
+
+
+def _is_named(model: Mapping[str, Any]) -> bool:
+    """Say whether a model has a name, and a place: an address, a file of addresses, or its maker's own."""
+    has_place = "policy_base_url" in model or "endpoint_file" in model or model.get("type") == "anthropic"
+    return "policy_model_name" in model and has_place
 
 
 def with_key(config: RunConfig, api_key: str | None, settings: Settings) -> RunConfig:
     """Return the configuration with the name of the stored key, which is all that the log gets."""
-    if api_key is None or config.model.type == "scripted":
+    if api_key is None or not isinstance(config.model, ServedModel):
         return config
     name = SecretsStore(settings.data_dir / "secrets").store(api_key)
     return config.model_copy(update={"model": config.model.model_copy(update={"policy_api_key": name})})

@@ -17,6 +17,7 @@ from gym_bus.cli.results import fetch_results, print_results, read_metrics
 from gym_bus.cli.setup import settings_for, up_and_connected
 from gym_bus.client import find_request, open_log, request_cancel, request_resume
 from gym_bus.errors import BadConfig, Permanent
+from schemas.config import ServedModel
 from schemas.events import RunRequested
 
 if TYPE_CHECKING:
@@ -171,7 +172,7 @@ def _check_same(logged: RunConfig, options: Mapping[str, Any]) -> None:
         given = configs.validate(base)
     else:
         given, _ = resolve({**options, "model_api_key": None}, os.environ)
-    if logged.model.type != "scripted" and given.model.type == logged.model.type:
+    if isinstance(logged.model, ServedModel) and given.model.type == logged.model.type:
         key = logged.model.policy_api_key  # a key may change: it is no part of what is measured
         given = given.model_copy(update={"model": given.model.model_copy(update={"policy_api_key": key})})
     if lines := configs.difference(logged, given):
@@ -192,7 +193,7 @@ def _replace_key(settings: Settings, config: RunConfig, options: Mapping[str, An
     given = configs.key_of_model(Sourced(), options.get("model_api_key"), os.environ, is_default_wanted=False)
     if given is None:
         return
-    if config.model.type == "scripted" or config.model.policy_api_key is None:
+    if not isinstance(config.model, ServedModel) or config.model.policy_api_key is None:
         msg = "--model-api-key: this run was started without a key; start a new run: gym-bus eval run"
         raise BadConfig(msg)
     SecretsStore(settings.data_dir / "secrets").replace(config.model.policy_api_key, given)

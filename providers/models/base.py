@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import pydantic_core
+
 from gym_bus.errors import GymBusError
+from providers.models.evidence import TokenEvidence
 from schemas.events.model import StopReason
 from schemas.values import Failure, Message, Sampling, ToolSpec, Usage
 
@@ -17,7 +22,8 @@ class ModelCall:
     """One try at one call.
 
     `call_id` is the id of the try's `ModelCallRequested`; `turn` counts the conversation's calls from 1. `task_id`, `repeat` and
-    `turn` identify what is asked independently of time, attempt and process.
+    `turn` identify what is asked independently of time, attempt and process. `session` says whose conversation it is: the calls of
+    one session go to one address as long as that is there.
     """
 
     call_id: str
@@ -29,15 +35,28 @@ class ModelCall:
     tools: tuple[ToolSpec, ...]
     sampling: Sampling
     parallel_tool_calls: bool = True
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What came back, exactly as the model wrote it."""
+    """What came back, exactly as the model wrote it.
+
+    `cost_usd` and `tokens` are the backend's own word, `queue_s` how long the call waited for its turn to be sent; None where nobody
+    says.
+    """
 
     message: Message
     stop_reason: StopReason
     usage: Usage
+    cost_usd: float | None = None
+    queue_s: float | None = None
+    tokens: TokenEvidence | None = None
+
+
+def context_digest(parent: str, new_messages: Sequence[Message]) -> str:
+    """Return the digest of a conversation: of its parent's digest and what is new, so that it costs what is new."""
+    return hashlib.sha256(parent.encode() + pydantic_core.to_json(tuple(new_messages))).hexdigest()[:32]
 
 
 def counted(tokens: int | None) -> int:

@@ -19,18 +19,15 @@ STOP_REASONS: Final[Mapping[str, StopReason]] = {
     "length": "length",
     "content_filter": "content_filter",
 }
-OPENAI_HOST: Final = "https://api.openai.com/"
 
 
-def request_body(call: ModelCall, model: str, base_url: str, extra_body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of the request; what `extra_body` says wins."""
-    body: dict[str, Any] = {"model": model, "messages": [_outgoing(message) for message in call.messages]}
+def request_body(call: ModelCall, limit: str) -> dict[str, Any]:
+    """Return the body of the request; `limit` is what bounds an answer's length."""
+    body: dict[str, Any] = {"messages": [_outgoing(message) for message in call.messages]}
     if call.tools:
         body["tools"] = [_tool(spec) for spec in call.tools]
         body["parallel_tool_calls"] = call.parallel_tool_calls
-    # OpenAI's own newer models refuse max_tokens, other backends know no other name
-    limit = "max_completion_tokens" if base_url.startswith(OPENAI_HOST) else "max_tokens"
-    return {**body, **_sampling(call.sampling, limit), **extra_body}
+    return {**body, **_sampling(call.sampling, limit)}
 
 
 def _sampling(sampling: Sampling, limit: str) -> dict[str, Any]:

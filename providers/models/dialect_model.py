@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
 from providers.dialects import Malformed, Unexpressible
-from providers.models.backends import HttpBackend, object_of
+from providers.models.backends import object_of
 from providers.models.base import ModelAnswer, ModelCall, ModelError, counted
-from providers.models.openai_failures import failed, failure_of
+from providers.models.http_backend import HttpBackend
+from providers.models.openai_failures import answer_failure, failed, failure_of
+from providers.models.token_reading import TokenReading
 from schemas.conversation import Part, Reply, Request, Text, TokenUsage, Tool, ToolResult, ToolUse, Turn
 from schemas.events.model import StopReason
 from schemas.values import Message, ToolCall, Usage
@@ -34,21 +37,34 @@ class DialectModel:
 
     async def complete(self, call: ModelCall) -> ModelAnswer:
         """Ask once; raise `ModelError` for every failure, within the configured `timeout_s`."""
-        backend, dialect = self._backend, self._backend.dialect
+        backend = self._backend.for_session(call.session or f"{call.task_id}/{call.repeat}")
         try:
-            body = backend.adapted(dialect.write_request(request_of(call)).body)
-            async with backend.open(body, call.call_id, {}) as incoming:
-                content = await incoming.body()
-                if incoming.status != HTTPStatus.OK:
-                    raise failure_of(incoming.status, incoming.headers, content.decode(errors="replace"), backend.url)
-            return answer_of(dialect.read_reply(object_of(content)))
-        except Unexpressible as error:
-            raise failed("provider_bad_request", f"{dialect.name} cannot say this: {error}", terminal=True) from error
-        except Malformed as error:
-            raise failed("provider_bad_answer", f"{backend.url}: {error}") from error
+            return await self._ask(backend, call)
         except ModelError as error:
             clean = backend.without_key(error.failure.message)
             raise ModelError(error.failure.model_copy(update={"message": clean}), error.retry_after_s) from error
+
+    async def _ask(self, backend: HttpBackend, call: ModelCall) -> ModelAnswer:
+        dialect = backend.dialect
+        try:
+            body = backend.adapted(dialect.write_request(request_of(call)).body)
+        except Unexpressible as error:
+            raise failed("provider_bad_request", f"{dialect.name} cannot say this: {error}", terminal=True) from error
+        async with backend.open(body, call.call_id, {}) as incoming:
+            content = await incoming.body()
+        if incoming.status != HTTPStatus.OK:
+            raise failure_of(incoming.status, incoming.headers, content.decode(errors="replace"), backend.url)
+        try:
+            said = object_of(content)
+            reply = dialect.read_reply(said)
+        except Malformed as error:
+            raise answer_failure(str(error), backend.url) from error
+        answer = replace(answer_of(reply), cost_usd=incoming.cost_usd, queue_s=incoming.queue_s)
+        if backend.logprob_kind is None:
+            return answer
+        reading = TokenReading(backend.logprob_kind)
+        reading.feed(said)
+        return replace(answer, tokens=reading.evidence())
 
     async def aclose(self) -> None:
         """Give back connections."""
@@ -93,8 +109,10 @@ def answer_of(reply: Reply) -> ModelAnswer:
     words = [part.text for part in reply.parts if isinstance(part, Text)]
     calls = tuple(ToolCall(id=p.id, name=p.name, arguments=p.arguments) for p in reply.parts if isinstance(p, ToolUse))
     stop_reason = STOPS[reply.stop_reason]
-    if calls and stop_reason == "stop":
+    if calls and stop_reason == "stop":  # several backends say so
         stop_reason = "tool_calls"
+    elif not calls and stop_reason == "tool_calls":
+        stop_reason = "stop"
     return ModelAnswer(
         Message(role="assistant", content="".join(words) if words else None, tool_calls=calls),
         stop_reason,

@@ -17,9 +17,14 @@ from schemas.values import Failure, FailureKind
 RETRY_AFTER_MAX_S: Final = 600.0
 SHOWN_CHARACTERS: Final = 200
 _OVERFLOW: Final = re.compile(
-    r"context[ _-]?(length|window|size)|maximum context|max_model_len|maximum model length"
-    r"|prompt is too long|too many (input )?tokens",
+    r"context[ _-]?(length|window|size|limit)|maximum context|max_model_len|maximum (model|input) length"
+    r"|(prompt|input)( \([^)]*\))? is too long|too many (input )?tokens|input tokens exceed|maximum number of tokens"
+    r"|max(_completion)?_tokens'? (is|must be)[^\"]{0,40} (too large|at least 1, got -)|max_new_tokens` must be",
     re.IGNORECASE,
+)
+_OVERFLOW_CODE: Final = re.compile(r"context_length_exceeded|ContextWindowExceeded|exceed_context_size_error")
+_OVERFLOW_STATUS: Final = frozenset(
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNPROCESSABLE_ENTITY}
 )
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]+@")
 
@@ -68,15 +73,27 @@ def failure_of(status: int, headers: Mapping[str, str], body: str, url: str) -> 
             return failed("provider_auth", f"{text}. Check policy_api_key", terminal=True)
         case HTTPStatus.TOO_MANY_REQUESTS:
             return failed("provider_rate_limited", text, retry_after_s=retry_after_s(headers))
+        case _ if _is_overflow(status, body):
+            return failed("context_overflow", text, terminal=True)
         case HTTPStatus.REQUEST_TIMEOUT:
             return failed("transport_timeout", text, retry_after_s=retry_after_s(headers))
         case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return failed("provider_unavailable", text, retry_after_s=retry_after_s(headers))
-        case HTTPStatus.BAD_REQUEST | HTTPStatus.REQUEST_ENTITY_TOO_LARGE if _OVERFLOW.search(body):
-            return failed("context_overflow", text, terminal=True)
         case _:
             where = f" (redirect to {shown(headers['location'])})" if "location" in headers else ""
             return failed("provider_bad_request", text + where, terminal=True)
+
+
+def _is_overflow(status: int, body: str) -> bool:
+    """Say whether a conversation was too long: by a code whatever the status (litellm has 500s), by words of a refusal."""
+    return bool(_OVERFLOW_CODE.search(body) or (status in _OVERFLOW_STATUS and _OVERFLOW.search(body)))
+
+
+def answer_failure(said: str, url: str) -> ModelError:
+    """Return what stands for an answer that began well and is none: backends say in mid-answer, too, that it was too long."""
+    if _OVERFLOW_CODE.search(said):
+        return failed("context_overflow", f"{url}: {said}", terminal=True)
+    return failed("provider_bad_answer", f"{url}: {said}")
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

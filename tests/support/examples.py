@@ -57,11 +57,15 @@ _SCRIPTED: Final = config.ScriptedModel(
     ledger_path="/ledger",
 )
 _OPENAI: Final = config.OpenAIModel(
-    policy_base_url="http://localhost:8000/v1",
+    policy_base_url=("http://localhost:8000/v1", "http://localhost:8001/v1"),
     policy_model_name="a-model",
     policy_api_key="the-name-of-a-key",
+    endpoint_file="/endpoints",
+    endpoint_stale_grace_s=30,
     timeout_s=20,
     max_tries=3,
+    max_concurrent_requests=6,
+    sampling_overrides={"temperature": 0.5, "stop": ["END"], "seed": None},
     extra_body={"top_k": 40, "nested": {"list": [1, 2.5, None, True, "x"]}},
     prices=config.Prices(input=2.5, cached_input=0.25, output=10),
 )

@@ -24,11 +24,35 @@ Answer = Reply | Response | Callable[[dict[str, Any]], Any]
 
 
 class _Quiet(uvicorn.Server):
-    """Without signal handlers."""
+    """Without signal handlers, and quick to end: uvicorn's own naps of a tenth of a second would be most of a test's time."""
 
     def capture_signals(self) -> Any:
         """Leave signals alone."""
         return nullcontext()
+
+    async def main_loop(self) -> None:
+        """Serve until told to stop."""
+        while not self.should_exit:
+            await asyncio.sleep(TICK_S)
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Take no more connections, and end those that there are: what is under way has a second."""
+        state = self.server_state
+        for server in self.servers:
+            server.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        for _ in range(int(GRACE_S / TICK_S)):
+            if not state.connections and not state.tasks:
+                return
+            await asyncio.sleep(TICK_S)
+        for task in list(state.tasks):
+            task.cancel()
+        await asyncio.sleep(TICK_S)
+
+
+TICK_S = 0.005
+GRACE_S = 1.0
 
 
 @asynccontextmanager

@@ -1,0 +1,237 @@
+"""What is asked of a model before a run starts: every address, the key, the name; each problem says what, where and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from gym_bus.cli import model_checks
+from gym_bus.cli.eval import group
+from gym_bus.cli.eval_run import resolve
+from gym_bus.cli.model_checks import check_endpoint
+from gym_bus.errors import BadConfig
+from schemas.config import AzureModel, HttpModel, SwitchyardModel, VllmModel
+from tests.support.served_doubles import KEY, MODEL, Double
+from tests.support.served_kinds import BY_NAME, KINDS, Kind
+from tests.support.upstream import served
+
+DEAD = "http://127.0.0.1:9"
+
+
+async def check(config: HttpModel, key: str | None = KEY) -> str:
+    """Return what is wrong; empty if nothing is."""
+    try:
+        await asyncio.to_thread(check_endpoint, config, key)
+    except BadConfig as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=[k.name for k in KINDS])
+async def test_a_server_that_is_there_passes_and_what_is_wrong_is_said(kind: Kind) -> None:
+    """Nobody there, a refused key, no such model: with the address, and without the key."""
+    double = kind.double(kind.dialect)
+    async with served(double.app) as url:
+        config = kind.config_at(url)
+        assert await check(config) == ""
+        refused = await check(config, "sk-wrong")
+        assert ("refused the key (401)" in refused, url in refused, "--model-api-key" in refused) == (True, True, True)
+        assert "sk-wrong" not in refused
+        unknown = await check(config.model_copy(update={"policy_model_name": "nobody"}))
+        assert "'nobody'" in unknown
+        assert url in unknown
+        assert "--model" in unknown
+    gone = await check(config)
+    assert "cannot be reached" in gone
+    assert url in gone
+
+
+async def test_every_address_is_asked() -> None:
+    """The ones that are wrong are named, each on its line."""
+    good, bad = BY_NAME["vllm"].double("chat"), BY_NAME["vllm"].double("chat")
+    bad.models = ["another", *(f"m{n}" for n in range(20))]
+    async with served(good.app) as one, served(bad.app) as two:
+        problem = await check(VllmModel(policy_base_url=(one, two, DEAD), policy_model_name=MODEL))
+        lines = problem.split("\n")
+        assert len(lines) == 2
+        assert f"{two}/v1/models has no model 'up'" in lines[0]
+        assert "there are another, m0, m1" in lines[0]
+        assert "13 more" in lines[0]
+        assert "cannot be reached" in lines[1]
+
+
+async def test_many_addresses_that_are_silent_take_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_checks, "ENDPOINT_TIMEOUT_S", 0.3)
+
+    class Silent(Double):
+        async def _any(self, request: Request) -> Response:
+            await asyncio.sleep(3)
+            return Response()
+
+    async with served(Silent(BY_NAME["vllm"].double("chat").dialect).app) as url:
+        began = time.monotonic()
+        problem = await check(
+            VllmModel(policy_base_url=tuple(f"{url}/{n}" for n in range(12)), policy_model_name=MODEL)
+        )
+        assert time.monotonic() - began < 2.5
+        assert problem.count("no answer from") == 12
+
+
+async def test_a_file_of_addresses_is_waited_for_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An address in it may be dead, all of them may not; what is configured besides is good meanwhile."""
+    monkeypatch.setattr(model_checks, "FILE_PATIENCE_S", 0.3)
+    file, double = tmp_path / "endpoints", BY_NAME["vllm"].double("chat")
+    config = VllmModel(endpoint_file=str(file), policy_model_name=MODEL)
+    async with served(double.app) as url:
+        missing = await check(config)
+        assert f"model.endpoint_file {file} does not exist" in missing
+        file.write_text("\n")
+        assert f"model.endpoint_file {file} is empty" in await check(config)
+        checking = asyncio.create_task(check(config))
+        await asyncio.sleep(0.1)
+        file.write_text(f"{url}\n{DEAD}\n")
+        assert await checking == ""
+        file.write_text(DEAD)
+        assert "and endpoint_file right?" in await check(config)
+        file.write_text("")
+        assert await check(config.model_copy(update={"policy_base_url": url})) == ""
+
+
+async def test_azures_mistakes_are_told_apart() -> None:
+    """Another version or path, and a model's name in place of its deployment's."""
+    double = BY_NAME["azure-chat-dated"].double("chat")
+    async with served(double.app) as url:
+        right = AzureModel(policy_base_url=url, policy_model_name=MODEL, api_version="2024-10-21")
+        assert await check(right) == ""
+        wrong = await check(right.model_copy(update={"api_version": "2020-01-01"}))
+        assert "model.api_version (2020-01-01)" in wrong
+        assert "has no deployment 'gpt-x'" in await check(right.model_copy(update={"policy_model_name": "gpt-x"}))
+        assert double.bodies
+        assert all(list(body) == ["model"] for body in double.bodies), "a deployment is asked for nothing"
+
+
+@pytest.mark.parametrize(
+    ("listed", "one", "is_fine"),
+    [
+        (["openai/*", "x"], None, False),
+        (["up*"], None, True),
+        (["x"], JSONResponse({"detail": "Not Found"}, 404), True),
+        (["x"], JSONResponse({"id": "up"}), True),
+        (["x"], JSONResponse({"error": {"message": "The model 'up' does not exist"}}, 404), False),
+        ([], None, True),
+    ],
+)
+async def test_a_list_that_need_not_be_whole_is_not_believed(listed: list[str], one: Any, is_fine: bool) -> None:
+    """Proxies have patterns, and some servers take names that they do not list: those are asked for the one."""
+
+    class Listing(Double):
+        def _listed(self, path: str) -> Response:
+            if path.endswith("/models") or one is None:
+                return super()._listed(path)
+            answer: Response = one
+            return answer
+
+    double = Listing(BY_NAME["litellm-chat"].double("chat").dialect)
+    double.models = listed
+    async with served(double.app) as url:
+        problem = await check(BY_NAME["litellm-chat"].config_at(url))
+        assert (problem == "") == is_fine, problem
+
+
+# -- flags and files ------------------------------------------------------------------------------------------------------------
+
+
+def options(**given: Any) -> dict[str, Any]:
+    return {"reasoning_gym": ("chain_sum",), **given}
+
+
+@pytest.mark.parametrize(
+    ("type_", "variable"),
+    [("azure", "AZURE_OPENAI_API_KEY"), ("vllm", "VLLM_API_KEY"), ("litellm", "LITELLM_API_KEY"),
+     ("switchyard", "SWITCHYARD_API_KEY"), ("anthropic", "ANTHROPIC_API_KEY"), (None, "OPENAI_API_KEY")],
+)  # fmt: skip
+def test_a_flag_says_what_kind_of_server_it_is(type_: str | None, variable: str) -> None:
+    """Each has a variable of its own for the key."""
+    config, key = resolve(options(model="m", model_url="http://h", model_type=type_), {variable: "k"})
+    assert (config.model.type, key) == (type_ or "openai", "k")
+    assert config.model.addresses == ("http://h",)  # type: ignore[union-attr]
+
+
+def test_a_kind_alone_needs_the_rest_from_somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of addresses will do, and Anthropic has an address of its own; paths are made absolute."""
+    with pytest.raises(BadConfig, match="go together"):
+        resolve(options(model="m", model_type="vllm"), {})
+    monkeypatch.chdir(tmp_path)
+    config, _ = resolve(options(model="m", model_type="vllm", overrides=("model.endpoint_file=ends",)), {})
+    assert isinstance(config.model, VllmModel)
+    assert (config.model.endpoint_file, config.model.addresses) == (str(tmp_path / "ends"), ())
+    config, _ = resolve(options(model="m", model_type="anthropic"), {})
+    assert config.model.addresses == ("https://api.anthropic.com",)  # type: ignore[union-attr]
+    config, _ = resolve(
+        options(model="m", model_type="vllm", overrides=("model.policy_base_url=[http://a,http://b]",)), {}
+    )
+    assert config.model.addresses == ("http://a", "http://b")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        (("model.type=vllm", "model.policy_model_name=m"), "policy_base_url has to be set"),
+        (("model.type=vllm", "model.policy_model_name=m", "model.policy_base_url=[]"), "policy_base_url has to be set"),
+        (("model.type=vllm", "model.policy_model_name=m", "model.policy_base_url=x", "model.sampling_overrides={heat: 1}"),
+         "sampling_overrides"),
+        (("model.type=vllm", "model.policy_model_name=m", "model.policy_base_url=x", "model.sampling_overrides={top_p: high}"),
+         "want a number"),
+        (("model.type=anthropic", "model.policy_model_name=m", "model.sampling_overrides={seed: 1}"), "seed cannot be said"),
+        (("model.type=azure", "model.policy_model_name=m", "model.policy_base_url=x", "model.api=messages"), "model.api"),
+        (("model.type=azure", "model.policy_model_name=m", "model.policy_base_url=x", "model.api_version=a&b"), "api_version"),
+        (("model.type=vllm", "model.policy_model_name=m", "model.policy_base_url=x", "model.max_concurrent_requests=0"),
+         "max_concurrent_requests"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused(overrides: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(BadConfig, match=problem):
+        resolve(options(overrides=overrides), {})
+
+
+def test_a_deployments_digest_goes_into_the_configuration(tmp_path: Path) -> None:
+    """Of the file's bytes; a route that it does not have, and a file that is none, are found before anything starts."""
+    file = tmp_path / "routes.toml"
+    file.write_text('schema_version = 1\n[routes.a]\nid = "fleet/cheap"\n[routes.b]\nid = "fleet/strong"\n')
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+
+    def of(route: str, **more: str) -> SwitchyardModel:
+        said = {"deployment": str(file), **more}
+        overrides = tuple(f"model.{name}={value}" for name, value in said.items())
+        config, _ = resolve(
+            options(model=route, model_url="http://h", model_type="switchyard", overrides=overrides), {}
+        )
+        assert isinstance(config.model, SwitchyardModel)
+        return config.model
+
+    assert {of(route).routing_digest for route in ("fleet/cheap", "fleet/strong")} == {digest}
+    assert of("fleet/cheap", routing_digest=digest).routing_digest == digest
+    with pytest.raises(BadConfig, match="no route 'a'; there are fleet/cheap, fleet/strong"):
+        of("a")
+    with pytest.raises(BadConfig, match=f"has the digest {digest}"):
+        of("fleet/cheap", routing_digest="ab" * 32)
+    with pytest.raises(BadConfig, match="cannot be read"):
+        of("fleet/cheap", deployment=str(tmp_path / "none"))
+    for text, problem in (("[routes", "is no TOML"), ("routes = 3", "has no routes"), ("", "has no routes")):
+        file.write_text(text)
+        with pytest.raises(BadConfig, match=problem):
+            of("fleet/cheap")
+
+
+def test_help_names_the_kinds() -> None:
+    shown = CliRunner().invoke(group, ["run", "--help"]).output
+    assert "openai|anthropic|azure|vllm|litellm|switchyard" in shown.replace("\n", "").replace(" ", "")
+    assert "--model-type azure" in shown
