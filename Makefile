@@ -6,18 +6,21 @@ export PYTHON
 
 PACKAGES := actors adapters gym_bus projections providers schemas tools
 BIN := .venv/bin
-RUN := $(BIN)/gym-bus eval run --config examples/quickstart.yaml
+MODEL ?= scripted
+CONFIG_scripted := examples/quickstart.yaml
+CONFIG_local := examples/local.yaml
+RUN = $(BIN)/gym-bus eval run --config $(or $(CONFIG_$(MODEL)),$(error MODEL is scripted or local))
 PYTEST := $(BIN)/python -m pytest
 # Pyright and its Node come as pinned wheels; neither looks for a newer one.
 PYRIGHT := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 .DEFAULT_GOAL := help
-.PHONY: run test check lint bench kill-all format lock clean help base dev bwrap
+.PHONY: run test check lint bench kill-all format lock clean help base dev local bwrap
 
-run: base bwrap ## run the main job: agents on 75 small tasks, with the built-in stand-in for a model
+run: base bwrap $(filter local,$(MODEL)) ## run the main job: agents on 75 small tasks, with the built-in stand-in for a model (MODEL=local: a real small one)
 	$(RUN)
 
-test: dev bwrap ## run the tests, but the slow ones and the kill-all
+test: dev local bwrap ## run the tests, but the slow ones and the kill-all
 	$(PYTEST) -m "not slow and not kill_all"
 
 check: lint ## all that CI asks: format, lint, types, import direction, dead code, then the tests
@@ -52,5 +55,5 @@ clean: ## remove what was made here, results/ and .gym-bus/ excepted
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-base dev bwrap:
+base dev local bwrap:
 	@scripts/setup $@

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -80,6 +81,52 @@ async def _show(
         msg = f"the log has nothing about {about}: `gym-bus eval status` lists the runs"
         raise Permanent(msg)
     return OK
+
+
+@group.command()
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="The file; one that is there is an error.",
+)
+@data_dir_option
+def export(run_id: str, out: Path, data_dir: Path | None) -> int:
+    """Write the events of a run into a file, whole, one a line: a recording for `model.type=replay`.
+
+    \b
+    gym-bus log export quickstart-0801-101500-3f --out run.jsonl
+    """  # noqa: D301  \b keeps click from wrapping the examples
+    asyncio.run(_export(settings_for(data_dir), run_id, out))
+    return OK
+
+
+async def _export(settings: Settings, run_id: str, out: Path) -> None:
+    """Write a file beside `out` and give it its name once it is whole."""
+    from gym_bus.client import connect_cli, open_log  # noqa: PLC0415  slow to import
+    from gym_bus.errors import BadConfig  # noqa: PLC0415  the same
+    from gym_bus.subjects import token  # noqa: PLC0415  the same
+
+    count, partial = 0, out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        async with connect_cli(settings) as bus:
+            log = open_log(bus, settings)
+            with partial.open("x", encoding="utf-8") as file:
+                for shard in range(SHARDS):
+                    async for stored in bus.read(f"gym.evt.{shard}.{token(run_id)}.>"):
+                        file.write(json.dumps(_readable(log, stored)) + "\n")
+                        count += 1
+        if count == 0:
+            msg = f"the log has nothing about run {run_id}: `gym-bus eval status` lists the runs"
+            raise BadConfig(msg)
+        os.link(partial, out)
+    except OSError as error:
+        msg = f"--out: {out} cannot be written: {error.strerror or error}"
+        raise BadConfig(msg) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    print(f"{count:,} events of {run_id} in {out}")
 
 
 def _check_type(wanted: str) -> None:

@@ -16,18 +16,26 @@ from pathlib import Path
 import pytest
 import structlog
 
-from gym_bus.cli import checks
+from gym_bus.cli import checks, model_checks
 from gym_bus.cli.entry import COMMANDS, run
 from gym_bus.cli.eval_status import processes_of
 from gym_bus.errors import BadConfig
 from gym_bus.settings import Settings
-from schemas.config import JsonlTaskset, OpenAIModel, ReasoningGymDataset, ReasoningGymTaskset, RunConfig
+from schemas.config import (
+    JsonlTaskset,
+    LocalModel,
+    OpenAIModel,
+    ReasoningGymDataset,
+    ReasoningGymTaskset,
+    RunConfig,
+    SimpleAgent,
+)
 
 HELP_MAX_S = 0.6
 ROOT = Path(__file__).resolve().parents[2]
 SUBCOMMANDS = {
-    "eval": ("run", "attach", "status", "cancel", "resume"),
-    "log": ("show", "tail"),
+    "eval": ("run", "attach", "status", "cancel", "resume", "samples"),
+    "log": ("show", "tail", "export"),
     "bus": ("up", "down", "status"),
     "dlq": ("list", "redrive"),
 }
@@ -102,6 +110,12 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         (["eval", "status"], 1, "there is no log to look at"),
         (["log", "tail", "--from-start"], 2, "--from-start needs to know which run"),
         (["log", "show", "r"], 1, "no bus runs"),
+        (["log", "export", "r", "--out", "x"], 1, "no bus runs"),
+        (
+            ["eval", "run", "--reasoning-gym", "chain_sum", "model.type=replay", "model.recording=nope.jsonl"],
+            2,
+            "model.recording: no file",
+        ),
     ],
 )
 def test_a_mistake_costs_one_line_and_starts_nothing(
@@ -158,6 +172,15 @@ def test_a_missing_sandbox_is_found_before_anything_starts(monkeypatch: pytest.M
         checks.check_config(config, None, Settings())
 
 
+def test_a_missing_local_model_is_found_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what can be done about it."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    tasks = ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),))
+    config = RunConfig(taskset=tasks, model=LocalModel(), agent=SimpleAgent(enable_tools=False))
+    with pytest.raises(BadConfig, match="scripts/setup local"):
+        checks.check_config(config, None, Settings())
+
+
 @contextmanager
 def backend(status: int, body: str) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
@@ -198,10 +221,10 @@ def test_the_backend_is_asked_once(status: int, body: str, problem: str | None) 
     with backend(status, body) as url:
         model = OpenAIModel(policy_base_url=url, policy_model_name="m")
         if problem is None:
-            checks.check_endpoint(model, "sk-made-up")
+            model_checks.check_endpoint(model, "sk-made-up")
             return
         with pytest.raises(BadConfig, match=problem) as caught:
-            checks.check_endpoint(model, "sk-made-up")
+            model_checks.check_endpoint(model, "sk-made-up")
         assert "sk-made-up" not in str(caught.value)
 
 
@@ -223,7 +246,7 @@ def serve_slowly(write: Callable[[socket.socket], None]) -> tuple[str, threading
 
 def test_a_list_of_models_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dripping or endless: an error within the deadline, whatever single reads take, and not the machine's memory."""
-    monkeypatch.setattr(checks, "ENDPOINT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(model_checks, "ENDPOINT_TIMEOUT_S", 0.5)
 
     def drip(connection: socket.socket) -> None:
         for _ in range(40):
@@ -238,14 +261,14 @@ def test_a_list_of_models_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> No
         url, thread = serve_slowly(write)
         began = time.monotonic()
         with pytest.raises(BadConfig, match=said):
-            checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
+            model_checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
         assert time.monotonic() - began < 3
         thread.join(10)
 
 
 def test_a_list_of_models_nested_without_end_is_no_list() -> None:
     with backend(200, "[" * 100_000 + "]" * 100_000) as url, pytest.raises(BadConfig, match="is no API"):
-        checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
+        model_checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
 
 
 def test_an_output_directory_is_taken_once(tmp_path: Path) -> None:
@@ -283,7 +306,7 @@ def test_nobody_at_the_address_is_said_with_the_address() -> None:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
     with pytest.raises(BadConfig, match="cannot be reached") as caught:
-        checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
+        model_checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
     assert url in str(caught.value)
 
 

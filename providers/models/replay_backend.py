@@ -1,0 +1,149 @@
+"""The model of a recorded run behind the gateway: a call is found by the digest of the whole conversation that it tells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from providers.dialects import Dialect, Unexpressible
+from providers.dialects.catalog import DIALECTS
+from providers.dialects.chat.accounting import write_usage
+from providers.dialects.digests import ROOT, chained, turn_digest
+from providers.dialects.unfolding import unfold
+from providers.models.backends import Incoming, Target
+from providers.models.evidence import TokenEvidence
+from providers.models.openai_failures import failed
+from providers.models.replay import Tape, diverged, outcome_of
+from providers.models.replay_difference import first_turn_difference, shared_turns
+from providers.models.replay_recording import RecordedCall, RecordedSession, parts_of
+from schemas.config import ReplayModel as ReplayModelConfig
+from schemas.conversation import Reply, Request, TokenUsage
+from schemas.events import ModelCallCompleted
+from schemas.tokens import LogprobKind
+
+
+class Replays:
+    """All conversations of one recording, and how often each of their calls has been asked so far in this process."""
+
+    def __init__(self, config: ReplayModelConfig, tries_max: int) -> None:
+        """Answer from `config.recording`."""
+        self.config = config
+        self.tries_max = tries_max
+        self.tape = Tape(config.recording)
+        self.asked: dict[tuple[str, str], int] = {}
+
+    def for_session(self, session: str, task_id: str, repeat: int) -> ReplayBackend:
+        """Return the backend for a call of the session that is called `session`."""
+        return ReplayBackend(self, session, task_id, repeat)
+
+
+class ReplayBackend:
+    """See the module. `logprob_kind` is known once a call has been answered."""
+
+    def __init__(self, replays: Replays, session: str, task_id: str, repeat: int) -> None:
+        """Answer for the task `task_id` in its repeat `repeat`."""
+        self.dialect: Dialect = DIALECTS[replays.config.api]
+        self.max_tries = replays.tries_max
+        self.url = replays.config.label
+        self.target = Target(self.url)
+        self.logprob_kind: LogprobKind | None = None
+        self._replays = replays
+        self._session = session
+        self._task_id = task_id
+        self._repeat = repeat
+
+    def adapted(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a body as it is."""
+        return body
+
+    @asynccontextmanager
+    async def open(self, body: dict[str, Any], call_id: str, headers: Mapping[str, str]) -> AsyncGenerator[Incoming]:  # noqa: ARG002  there is no HTTP here
+        """Answer a call; see `Backend`."""
+        try:
+            request = self.dialect.read_request(body)
+        except Unexpressible as error:
+            raise failed("provider_bad_request", str(error), terminal=True) from error
+        session = await self._replays.tape.session(self._task_id, self._repeat)
+        recorded = self._found(session, request)
+        answer = outcome_of(recorded, self._tries(recorded), self._task_id, self._repeat)
+        tokens = session.evidence(answer)
+        self.logprob_kind = (tokens.logprob_kind or "raw") if tokens else None
+        yield Incoming(200, {}, self._chunks(_reply(answer, request, call_id), request, tokens))
+
+    def _found(self, session: RecordedSession, request: Request) -> RecordedCall:
+        links = chained([turn_digest(turn.role, turn.parts) for turn in request.turns])
+        if recorded := session.by_digest.get(links[-1] if links else ROOT):
+            return recorded
+        calls = session.by_digest.values()
+        nearest = max(calls, key=lambda call: shared_turns(call.turns(), request.turns), default=None)
+        if nearest is None:
+            raise diverged(self._task_id, self._repeat, "the recording has no calls of it through the gateway")
+        difference = first_turn_difference(nearest.turns(), request.turns)
+        text = f"no call of the recording is told this; the nearest is call {nearest.turn}, {difference}"
+        raise diverged(self._task_id, self._repeat, text)
+
+    def _tries(self, recorded: RecordedCall) -> int:
+        name = (self._session, recorded.digest)
+        self._replays.asked[name] = self._replays.asked.get(name, 0) + 1
+        return self._replays.asked[name]
+
+    async def _chunks(self, reply: Reply, request: Request, tokens: TokenEvidence | None) -> AsyncIterator[bytes]:
+        is_chat = self.dialect.name == "chat"
+        if not request.is_streamed:
+            body = self.dialect.write_reply(reply, request)
+            if tokens and is_chat:
+                body = _with_tokens(body, tokens)
+            yield json.dumps(body, ensure_ascii=False).encode(errors="replace")
+            return
+        writer = self.dialect.stream_writer(request)
+        for place, delta in enumerate(unfold(reply)):
+            yield writer.write(delta)
+            if place == 0 and is_chat:
+                yield _facts(reply, tokens)
+
+    async def aclose(self) -> None:
+        """Give back nothing."""
+
+
+def _facts(reply: Reply, tokens: TokenEvidence | None) -> bytes:
+    """Return an event of Chat Completions with what a stream would else say only if asked: usage and, as vLLM has them, tokens."""
+    usage = reply.usage or TokenUsage()
+    body: dict[str, Any] = {
+        "id": reply.id,
+        "object": "chat.completion.chunk",
+        "created": 0,
+        "model": reply.model,
+        "choices": [{"index": 0, "delta": {}, "finish_reason": None}],
+        "usage": write_usage(usage),
+    }
+    return b"data: " + json.dumps(_with_tokens(body, tokens) if tokens else body).encode() + b"\n\n"
+
+
+def _with_tokens(body: dict[str, Any], tokens: TokenEvidence) -> dict[str, Any]:
+    """Return a body of Chat Completions with ids and log-probabilities, where vLLM has them."""
+    content: list[dict[str, Any]] = [
+        {"token": "", "bytes": None, "logprob": value, "top_logprobs": []} for value in tokens.logprobs
+    ]
+    told = {"token_ids": list(tokens.generated), "logprobs": {"content": content}}
+    return {**body, "prompt_token_ids": list(tokens.prompt), "choices": [{**body["choices"][0], **told}]}
+
+
+def _reply(answer: ModelCallCompleted, request: Request, call_id: str) -> Reply:
+    usage = answer.usage
+    stop_reason = answer.stop_reason if answer.stop_sequence is None else "stop_sequence"
+    return Reply(
+        dialect=request.dialect,
+        id=answer.reply_id or f"replay-{call_id}",
+        model=answer.served_model or request.model,
+        parts=parts_of(answer),
+        stop_reason=stop_reason,
+        stop_sequence=answer.stop_sequence,
+        usage=TokenUsage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cached_tokens=usage.cached_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+        ),
+    )
