@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from actors.budget import RunSpending
 from actors.collector.handlers import RunHandlers
 from actors.collector.room import Look
 from actors.collector.run import RunMachine
@@ -160,8 +161,9 @@ def _collector(around: Surroundings) -> tuple[Worker, Places]:
 
 
 def _harness(around: Surroundings) -> tuple[Worker, Places]:
-    shell = _shell("harness", around, ModelHandlers(around.model_for).table())
-    shell = replace(shell, sibling_logs={"model": _log(around, "model")})
+    model_log = _log(around, "model")
+    handlers = ModelHandlers(around.model_for, RunSpending(model_log, around.clock))
+    shell = replace(_shell("harness", around, handlers.table()), sibling_logs={"model": model_log})
     worker = Worker(_role("harness", SessionMachine(), session_key), shell, around.presence, around.settings)
     return worker, [(ANY, Slots(around.settings.session_slots))]
 

@@ -26,7 +26,7 @@ from gym_bus.subjects import AggregateId, aggregate
 from schemas.events import RolloutFinished, RunFinished, RunPaused, Snapshot
 from schemas.events.collector import COUNTED_AS
 from schemas.ids import RUN_LEVEL
-from schemas.values import HALTING
+from schemas.values import HALTING, Failure
 
 TICK_S: Final = 0.5
 CANCEL_GRACE_S: Final = 30.0
@@ -67,6 +67,7 @@ class Conductor:
     _launched: int = 0
     _began: float = 0.0
     _halted: str | None = None
+    _spent: Failure | None = None
     _snapshot_at: int = SNAPSHOT_MIN
     _cancelled_at: float | None = None
 
@@ -107,6 +108,8 @@ class Conductor:
 
     def _note(self, index: int, course: _Course, finished: RolloutFinished, event_id: str) -> None:
         """Take in how an attempt ended."""
+        if finished.failure and finished.failure.kind == "budget_exhausted":
+            self._spent = finished.failure
         if finished.retry_at is None:
             self._done[index >> 3] |= 1 << (index & 7)
             self._counts[COUNTED_AS[finished.state]] += 1
@@ -143,8 +146,9 @@ class Conductor:
             if is_over or now - self._cancelled_at > CANCEL_GRACE_S:
                 return self._finish("cancelled")
             return None
-        if not self._active and not self._orphaned and not self._fresh and not self._due:
-            return self._finish("completed")
+        is_idle = not self._active and not self._orphaned
+        if is_idle and (self._spent or not (self._fresh or self._due)):
+            return self._finish("cancelled" if self._spent else "completed")
         for kind, reason in (("failure", self._halted), ("store", self.admission.refusal)):
             if reason and not self._active:
                 pause = RunPaused(kind="store" if kind == "store" else "failure", reason=reason)
@@ -165,6 +169,7 @@ class Conductor:
             failed=counts["failed"],
             masked=counts["masked"],
             missing=planned - known,
+            failure=self._spent,
         )
         return Draft(finished, self.drive.state.started_id)
 
@@ -188,7 +193,7 @@ class Conductor:
         config = self.drive.state.request.config
         while self._orphaned and len(self._active) < config.num_samples_in_parallel:
             self._start(self._orphaned.popleft())
-        if self._halted or self.admission.refusal or self.drive.state.cancelled is not None:
+        if self._halted or self._spent or self.admission.refusal or self.drive.state.cancelled is not None:
             return TICK_S
         while len(self._active) < config.num_samples_in_parallel and self.admission.allows_one:
             allowed_at = self._began + self._launched / config.ramp_per_s

@@ -115,10 +115,11 @@ class RolloutMachine:
             model=config.model,
             sandbox=config.sandbox,
             sampling=sampling,
+            budget=config.budget,
         )
 
     def _end_failed(self, state: RolloutState, failure: Failure, now: datetime) -> RolloutFinished:
-        if failure.kind == "cancelled":
+        if failure.kind in {"cancelled", "budget_exhausted"}:
             return RolloutFinished(state="missing", failure=failure)
         if failure.kind in HALTING:
             return RolloutFinished(state="retryable", failure=failure, retry_at=now)

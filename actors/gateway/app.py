@@ -14,16 +14,17 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import structlog
-from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, Router
+from starlette.types import Receive, Scope, Send
 
+from actors.budget import RunSpending
 from actors.gateway.conversation import Conversation
 from actors.gateway.exchange import Exchange
 from actors.gateway.grants import Grant, Refused, read
 from actors.gateway.outlet import Outlet
-from actors.gateway.sessions import Sessions
+from actors.gateway.sessions import OpenSession, Sessions
 from gym_bus.clock import Clock
 from gym_bus.errors import Fenced, GymBusError
 from gym_bus.event_log import EventLog
@@ -63,14 +64,15 @@ class Gateway:
     """See the module."""
 
     def __init__(
-        self, event_log: EventLog, clock: Clock, key: bytes, backend_for: Callable[[SessionRequested], Backend]
+        self, event_log: EventLog, clock: Clock, key: bytes, backend_for: Callable[[SessionRequested, str], Backend]
     ) -> None:
-        """Record in `event_log`; take tokens that `key` has signed; call the backends that `backend_for` returns."""
+        """Record in `event_log`; take tokens that `key` has signed; call what `backend_for` returns for a session."""
         self._log = event_log
         self._clock = clock
         self._key = key
         self._backend_for = backend_for
         self._sessions = Sessions(event_log, clock)
+        self._spending = RunSpending(event_log, clock)
         self._known: dict[Grant, _Known] = {}
         self._in_flight = 0
         self._group: asyncio.TaskGroup | None = None
@@ -79,14 +81,15 @@ class Gateway:
             Route("/v1/messages/count_tokens", _guarded(DIALECTS["messages"], self._count_tokens), methods=["POST"]),
             Route("/v1/models", _guarded(DIALECTS["chat"], self._models), methods=["GET"]),
         ]
-        self.app = Starlette(
+        self.app = Router(  # without Starlette's own error pages, which every piece of an answer would pass through
             routes=[
                 Route("/healthz", _healthy, methods=["GET"]),
                 Route("/mcp/{grant:path}", _reserved, methods=["GET", "POST", "DELETE"]),
                 Route("/tools/{grant:path}", _reserved, methods=["POST"]),
                 *inner,
-                Mount("/a/{token}", routes=inner),
+                Mount("/a/{token}", app=Router(routes=inner, default=_unknown)),
             ],
+            default=_unknown,
         )
 
     async def run(self) -> None:
@@ -105,11 +108,16 @@ class Gateway:
 
     async def _call(self, dialect: Dialect, request: Request) -> Response:
         grant = self._grant(request)
-        asked, request_id = await self._sessions.find(grant)
+        session = await self._sessions.find(grant)
         body = await _body_of(request)
-        known = self._conversation(grant, request_id)
+        known = self._conversation(grant, session)
         exchange = Exchange(
-            dialect, self._backend_for(asked), known.conversation, self._clock, body, dict(request.headers)
+            dialect,
+            self._backend_for(session.request, grant.session),
+            known.conversation,
+            self._clock,
+            body,
+            dict(request.headers),
         )
         self._start(exchange, grant, known)
         leaving = asyncio.ensure_future(_left(request))
@@ -136,14 +144,14 @@ class Gateway:
             raise Refused(msg)
         return read(self._key, given)
 
-    def _conversation(self, grant: Grant, request_id: str) -> _Known:
+    def _conversation(self, grant: Grant, session: OpenSession) -> _Known:
         known = self._known.get(grant)
         if known is None:
             if len(self._known) >= CONVERSATIONS_KEPT:
                 idle = next((g for g, k in self._known.items() if k.in_flight == 0), None)
                 if idle is not None:
                     del self._known[idle]
-            known = self._known[grant] = _Known(Conversation(self._log, grant, request_id))
+            known = self._known[grant] = _Known(Conversation(self._log, grant, session, self._spending))
         if known.in_flight >= SESSION_IN_FLIGHT_MAX:
             raise TooMuch(
                 HTTPStatus.TOO_MANY_REQUESTS, f"{known.in_flight} calls of this session are under way already"
@@ -179,7 +187,7 @@ class Gateway:
 
     async def _models(self, request: Request) -> Response:
         """List the one model that the session has."""
-        asked, _ = await self._sessions.find(self._grant(request))
+        asked = (await self._sessions.find(self._grant(request))).request
         name = getattr(asked.model, "policy_model_name", asked.model.type)
         model = {
             "id": name,
@@ -275,6 +283,15 @@ def _retry_headers(status: int) -> dict[str, str]:
 
 async def _healthy(_: Request) -> Response:
     return JSONResponse({"status": "ok"})
+
+
+async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer what is asked at a path that is not served; a token in it is not repeated."""
+    served = ", ".join(dialect.path for dialect in DIALECTS.values())
+    problem = Problem(
+        HTTPStatus.NOT_FOUND, "not_found", f"no such path here; served are {served}, /v1/models and /healthz"
+    )
+    await JSONResponse(DIALECTS["chat"].write_problem(problem), problem.status)(scope, receive, send)
 
 
 async def _reserved(_: Request) -> Response:

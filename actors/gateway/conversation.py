@@ -3,25 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import pydantic_core
-
+from actors.budget import RunSpending, Spent, cost_of
+from actors.gateway.answers import as_message, parts_of, tools_digest
 from actors.gateway.grants import Grant
 from actors.gateway.lineage import Lineage, Place
+from actors.gateway.sessions import OpenSession
+from actors.token_chains import TokenChains
+from gym_bus.errors import Fenced, GymBusError
 from gym_bus.event_log import Draft, EventLog, Writer
+from providers.models.backends import Target
 from providers.models.dialect_model import STOPS, usage_of
+from providers.models.evidence import TokenEvidence
 from schemas.base import Event
-from schemas.conversation import Part, Reply, Request, Text, ToolUse
+from schemas.conversation import Part, Reply, Request
 from schemas.envelope import Envelope
-from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested
-from schemas.values import Failure, Message, ToolCall
+from schemas.events import (
+    BudgetExhausted,
+    ModelCallCompleted,
+    ModelCallFailed,
+    ModelCallLate,
+    ModelCallLost,
+    ModelCallRequested,
+)
+from schemas.values import Failure
 
 BODY_KEPT: Final = 4_000
 PARAMETERS: Final = frozenset(Request.model_fields) - {"dialect", "turns", "tools", "others"}
+
+
+class OverBudget(GymBusError):
+    """No further call may be made; `exhausted` says which budget is used up."""
+
+    def __init__(self, exhausted: BudgetExhausted) -> None:
+        """Keep the fact."""
+        super().__init__(f"{exhausted.scope}: {exhausted.limit}")
+        self.exhausted = exhausted
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,36 +54,57 @@ class OpenCall:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long a call took, in seconds; `first_token_s` is None for one that was not streamed, or said nothing."""
+    """How long a call took, in seconds; `first_token_s` is None for one that was not streamed, or said nothing.
+
+    `queue_s` is how long it waited for its turn to be sent.
+    """
 
     total_s: float
     first_token_s: float | None = None
+    queue_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What came of a call: the answer, its times, and what the backend said about its tokens and its price."""
+
+    reply: Reply
+    times: Times
+    tokens: TokenEvidence | None = None
+    cost_usd: float | None = None
+    is_unread: bool = False
+    was_shown: bool = False
 
 
 class Conversation:
     """See the module. Every method that appends raises `Fenced` once another process has claimed the conversation."""
 
-    def __init__(self, log: EventLog, grant: Grant, request_id: str) -> None:
-        """Record calls of the session that `grant` is for; `request_id` opened it."""
+    def __init__(self, log: EventLog, grant: Grant, session: OpenSession, spending: RunSpending) -> None:
+        """Record calls of the session that `grant` is for."""
         self._log = log
         self._grant = grant
-        self._request_id = request_id
+        self._session = session
+        self._spending = spending
+        self._spent = Spent()
+        self._exhausted: set[tuple[str, str]] = set()
         self._lineage = Lineage()
+        self._tokens = TokenChains()
         self._tools: dict[str | None, str | None] = {}
         self._open: dict[str, int] = {}
         self._writer: Writer | None = None
         self._turn_to_write = asyncio.Lock()
 
-    async def ask(self, request: Request, dropped: Sequence[str] = ()) -> OpenCall:
-        """State that the model is asked; only what is new since the call it continues is stored.
+    async def ask(self, request: Request, target: Target, dropped: Sequence[str] = ()) -> OpenCall:
+        """State that the model is asked at `target`; only what is new since the call it continues is stored.
 
-        `dropped` names the fields that the backend is not told.
+        `dropped` names the fields that the backend is not told. Raises `OverBudget` for a call that no budget has room for.
         """
         async with self._turn_to_write:
             await self._claimed()
+            await self._check_budget()
             place = self._lineage.place(request.turns)
-            tools_digest = _tools_digest(request)
-            is_known = self._tools.get(place.parent_id) == tools_digest and place.parent_id is not None
+            digest = tools_digest(request)
+            is_known = self._tools.get(place.parent_id) == digest and place.parent_id is not None
             asked = ModelCallRequested(
                 turn=place.turn,
                 tries=place.tries,
@@ -73,18 +114,24 @@ class Conversation:
                 dialect=request.dialect,
                 new_turns=request.turns[place.known_turns :],
                 tools=None if is_known else request.tools,
-                tools_digest=tools_digest,
+                tools_digest=digest,
                 parameters=request.model_dump(mode="json", include=set(PARAMETERS), exclude_defaults=True),
                 gaps=(*place.gaps, *(f"dropped:{name}" for name in dropped)),
+                overrides=dict(target.overrides),
+                backend=target.url,
+                route=target.route,
+                routing_digest=target.routing_digest,
             )
             tag = f"{place.digest[:24]}/{place.tries}"
-            event = await self._append(Draft(asked, place.parent_id or self._request_id, tag))
+            event = await self._append(Draft(asked, place.parent_id or self._session.request_id, tag))
             self._note(event)
             return OpenCall(event.event_id, place)
 
-    async def complete(self, call: OpenCall, reply: Reply, times: Times, *, is_unread: bool = False) -> None:
-        """State what the model answered."""
-        message, parts = _as_message(reply.parts)
+    async def complete(self, call: OpenCall, answered: Answered) -> None:
+        """State what the model answered; an answer that is refused, because another process has the conversation, is stated as late."""
+        reply, times = answered.reply, answered.times
+        message, parts = as_message(reply.parts)
+        usage = usage_of(reply)
         done = ModelCallCompleted(
             request_id=call.id,
             turn=call.place.turn,
@@ -92,14 +139,28 @@ class Conversation:
             parts=parts,
             stop_reason=STOPS[reply.stop_reason],
             stop_sequence=reply.stop_sequence,
-            usage=usage_of(reply),
+            usage=usage,
             duration_s=round(times.total_s, 4),
-            first_token_s=None if times.first_token_s is None else round(times.first_token_s, 4),
+            first_token_s=_rounded(times.first_token_s),
+            queue_s=_rounded(times.queue_s),
             reply_id=reply.id,
             served_model=reply.model,
-            is_unread=is_unread,
+            is_unread=answered.is_unread,
+            cost_usd=cost_of(self._session.request.model, usage, answered.cost_usd),
+            **self._tokens.fields(call.id, answered.tokens),
         )
-        await self._answer(call, done)
+        try:
+            await self._answer(call, done)
+        except Fenced:
+            late = ModelCallLate(
+                request_id=call.id,
+                turn=call.place.turn,
+                parts=reply.parts,
+                usage=usage,
+                was_shown=answered.was_shown,
+            )
+            await self._state_late(late)
+            raise
 
     async def fail(
         self,
@@ -125,6 +186,24 @@ class Conversation:
         )
         await self._answer(call, failed)
 
+    async def _check_budget(self) -> None:
+        """Raise `OverBudget` if nothing more may be asked; the first refusal by a limit is stated."""
+        session = self._session
+        where = self._grant.conversation
+        found = await self._spending.exhausted(where, session.request, session.asked_at, self._spent)
+        if found is None:
+            return
+        if (found.scope, found.limit) not in self._exhausted:
+            tag = f"{found.scope}/{found.limit}"
+            self._note(await self._append(Draft(found, session.request_id, tag)))
+        raise OverBudget(found)
+
+    async def _state_late(self, late: ModelCallLate) -> None:
+        """Keep an answer that nothing builds on, in an aggregate that nobody else writes."""
+        where = self._grant.conversation
+        beside = where.sibling(where.actor, f"{where.key}-late-{late.request_id}")
+        await self._log.append_alone(beside, self._grant.attempt, Draft(late, late.request_id))
+
     async def _answer(self, call: OpenCall, data: Event) -> None:
         async with self._turn_to_write:
             self._note(await self._append(Draft(data, call.id)))
@@ -139,10 +218,10 @@ class Conversation:
         """Become the writer at the first call: fold what is in the log, and state calls that an earlier writer left open as lost."""
         if self._writer is not None:
             return
-        where = self._grant.conversation
-        writer = await self._log.claim(where, self._grant.attempt, self._request_id)
+        where, request_id = self._grant.conversation, self._session.request_id
+        writer = await self._log.claim(where, self._grant.attempt, request_id)
         if writer is None:
-            writer = await self._log.claim_over(where, self._grant.attempt, self._request_id)
+            writer = await self._log.claim_over(where, self._grant.attempt, request_id)
             async for event in self._log.read(f"{where.prefix}.>"):
                 self._note(event)
         self._writer = writer
@@ -151,41 +230,24 @@ class Conversation:
 
     def _note(self, event: Envelope) -> None:
         """Take in an event of this conversation."""
-        match event.data:
+        data = event.data
+        self._tokens.note(event)
+        match data:
             case ModelCallRequested():
-                self._lineage.ask(event.event_id, event.data.context_digest)
-                self._tools[event.event_id] = event.data.tools_digest
-                self._open[event.event_id] = event.data.turn
+                self._lineage.ask(event.event_id, data.context_digest)
+                self._tools[event.event_id] = data.tools_digest
+                self._open[event.event_id] = data.turn
             case ModelCallCompleted():
-                self._open.pop(event.data.request_id, None)
-                self._lineage.answer(event.data.request_id, parts_of(event.data))
+                self._open.pop(data.request_id, None)
+                self._spent = self._spent.plus(data)
+                self._lineage.answer(data.request_id, parts_of(data))
             case ModelCallFailed() | ModelCallLost():
-                self._open.pop(event.data.request_id, None)
+                self._open.pop(data.request_id, None)
+            case BudgetExhausted():
+                self._exhausted.add((data.scope, data.limit))
             case _:
                 pass
 
 
-def parts_of(completed: ModelCallCompleted) -> tuple[Part, ...]:
-    """Return all that the model said in a recorded answer."""
-    if completed.parts is not None:
-        return completed.parts
-    message = completed.message
-    words = (Text(text=message.content),) if message.content is not None else ()
-    return (*words, *(ToolUse(id=c.id, name=c.name, arguments=c.arguments) for c in message.tool_calls))
-
-
-def _as_message(parts: Sequence[Part]) -> tuple[Message, tuple[Part, ...] | None]:
-    """Return an answer as a plain message, and its parts where that does not hold all of them."""
-    words = [part.text for part in parts if isinstance(part, Text)]
-    calls = tuple(ToolCall(id=p.id, name=p.name, arguments=p.arguments) for p in parts if isinstance(p, ToolUse))
-    message = Message(role="assistant", content="".join(words) if words else None, tool_calls=calls)
-    plain: list[Part] = [Text(text=message.content)] if message.content is not None else []
-    plain += [ToolUse(id=c.id, name=c.name, arguments=c.arguments) for c in calls]
-    return message, None if plain == list(parts) else tuple(parts)
-
-
-def _tools_digest(request: Request) -> str | None:
-    if request.tools is None:
-        return None
-    offered: list[Any] = [tool.model_dump(mode="json", exclude={"cache"}) for tool in request.tools]
-    return hashlib.sha256(pydantic_core.to_json(offered)).hexdigest()
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)

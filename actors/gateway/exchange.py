@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
 
-from actors.gateway.conversation import Conversation, OpenCall, Times
+from actors.budget import sentence
+from actors.gateway.conversation import Answered, Conversation, OpenCall, OverBudget, Times
 from actors.gateway.outlet import Outlet
 from actors.gateway.relay import Relay
 from gym_bus import boundary
@@ -23,8 +24,9 @@ from providers.dialects.pairs import check_pairs
 from providers.models.backends import Backend, Incoming, object_of
 from providers.models.backoff import backoff_s
 from providers.models.base import ModelError
-from providers.models.openai_failures import failed, failure_of
-from schemas.conversation import ReplyBroke, Request
+from providers.models.openai_failures import answer_failure, failure_of
+from providers.models.token_reading import TokenReading
+from schemas.conversation import Reply, ReplyBroke, Request
 from schemas.values import Failure
 
 STATUS_OF: Final[Mapping[str, int]] = {
@@ -36,6 +38,7 @@ STATUS_OF: Final[Mapping[str, int]] = {
     "transport_timeout": HTTPStatus.GATEWAY_TIMEOUT,
 }
 JSON_HEADERS: Final = {"content-type": "application/json"}
+BUDGET_EXHAUSTED: Final = "budget_exhausted"
 STREAM_HEADERS: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
@@ -51,6 +54,7 @@ class Exchange:
     headers: Mapping[str, str]
     outlet: Outlet = field(default_factory=Outlet)
     _relay: Relay | None = None
+    _incoming: Incoming | None = None
     _began: float = 0.0
     _is_recording: bool = False
 
@@ -60,6 +64,8 @@ class Exchange:
             await self._run()
         except Unexpressible as error:
             await self._refuse(Problem(HTTPStatus.BAD_REQUEST, "invalid_request_error", str(error), error.field))
+        except OverBudget as error:
+            await self._refuse(Problem(HTTPStatus.BAD_REQUEST, BUDGET_EXHAUSTED, sentence(error.exhausted)))
         except Exception:  # whatever it was, the client is told; the gateway deals with it
             lost = "this gateway could not record the call, or another one has the session by now"
             await self._refuse(Problem(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded_error", lost))
@@ -73,9 +79,11 @@ class Exchange:
         is_native = self.client.name == self.backend.dialect.name
         written = Written(self.body) if is_native else self.backend.dialect.write_request(request)
         body = self.backend.adapted(written.body)
+        if self._hides_usage(request):
+            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
         while True:
-            call = await self.conversation.ask(request, written.dropped)
-            self._began, self._relay, self._is_recording = self.clock.monotonic(), None, False
+            call = await self.conversation.ask(request, self.backend.target, written.dropped)
+            self._began, self._relay, self._incoming, self._is_recording = self.clock.monotonic(), None, None, False
             boundary.reach("model", "effect_started")
             retry_in_s = await self._until_left(self._try(call, request, body), call)
             if retry_in_s is None:
@@ -106,14 +114,14 @@ class Exchange:
         status, said = None, ""
         try:
             async with self.backend.open(body, call.id, self.headers) as incoming:
-                status = incoming.status
+                status, self._incoming = incoming.status, incoming
                 if status != HTTPStatus.OK:
                     said = (await incoming.body()).decode(errors="replace")
                     raise failure_of(status, incoming.headers, said, self.backend.url)
                 await (self._stream if request.is_streamed else self._answer_whole)(call, request, incoming)
                 return None
         except (Malformed, Unexpressible) as error:  # no answer at all, or one that the client's dialect cannot say
-            problem = failed("provider_bad_answer", f"{self.backend.url}: {error}")
+            problem = answer_failure(str(error), self.backend.url)
         except ModelError as error:
             problem = error
         return await self._failed(call, problem, status, said)
@@ -134,11 +142,15 @@ class Exchange:
     async def _answer_whole(self, call: OpenCall, request: Request, incoming: Incoming) -> None:
         content = await incoming.body()
         boundary.reach("model", "effect_done")
-        reply = self.backend.dialect.read_reply(object_of(content))
+        answer = object_of(content)
+        reply = self.backend.dialect.read_reply(answer)
+        tokens = self._token_reading()
+        if tokens:
+            tokens.feed(answer)
         if self.client.name != self.backend.dialect.name:
             content = json.dumps(self.client.write_reply(reply, request), ensure_ascii=False).encode(errors="replace")
         self._is_recording = True
-        await self.conversation.complete(call, reply, self._times())
+        await self.conversation.complete(call, self._answered(reply, tokens))
         boundary.reach("model", "result_appended")
         self.outlet.begin(HTTPStatus.OK, dict(JSON_HEADERS))
         await self.outlet.put(content)
@@ -146,7 +158,9 @@ class Exchange:
     async def _stream(self, call: OpenCall, request: Request, incoming: Incoming) -> None:
         is_native = self.client.name == self.backend.dialect.name
         writer = None if is_native else self.client.stream_writer(request)
-        relay = self._relay = Relay(self.backend.dialect, writer, self.clock)
+        tokens = self._token_reading()
+        hides_usage = self._hides_usage(request)
+        relay = self._relay = Relay(self.backend.dialect, writer, self.clock, tokens, hides_usage=hides_usage)
         async for chunk in incoming.chunks:
             if ready := relay.feed(chunk):
                 self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS))
@@ -154,7 +168,7 @@ class Exchange:
         held = relay.end()
         boundary.reach("model", "effect_done")
         self._is_recording = True
-        await self.conversation.complete(call, relay.reply(), self._times(), is_unread=self.outlet.has_left.is_set())
+        await self.conversation.complete(call, self._answered(relay.reply(), tokens))
         boundary.reach("model", "result_appended")
         self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS))
         await self.outlet.put(held)
@@ -168,9 +182,29 @@ class Exchange:
         self.outlet.begin(problem.status, dict(JSON_HEADERS))
         await self.outlet.put(json.dumps(self.client.write_problem(problem)).encode())
 
+    def _hides_usage(self, request: Request) -> bool:
+        """Say whether the log wants to know what a stream cost and its client, of the same dialect, did not ask."""
+        is_chat = self.client.name == self.backend.dialect.name == "chat"
+        return is_chat and request.is_streamed and not request.wants_usage
+
+    def _token_reading(self) -> TokenReading | None:
+        kind = self.backend.logprob_kind
+        return TokenReading(kind) if kind else None
+
+    def _answered(self, reply: Reply, tokens: TokenReading | None) -> Answered:
+        return Answered(
+            reply,
+            self._times(),
+            tokens.evidence() if tokens else None,
+            self._incoming.cost_usd if self._incoming else None,
+            is_unread=self.outlet.has_left.is_set(),
+            was_shown=self.outlet.has_begun,
+        )
+
     def _said(self) -> tuple[Any, ...]:
         return self._relay.said() if self._relay else ()
 
     def _times(self) -> Times:
         first = self._relay.first_at if self._relay else None
-        return Times(self.clock.monotonic() - self._began, None if first is None else first - self._began)
+        queue_s = self._incoming.queue_s if self._incoming else None
+        return Times(self.clock.monotonic() - self._began, None if first is None else first - self._began, queue_s)

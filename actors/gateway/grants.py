@@ -35,6 +35,11 @@ class Grant:
     conversation: AggregateId
     attempt: int
 
+    @property
+    def session(self) -> str:
+        """Return what the session's attempt is called by backends that tell sessions apart."""
+        return f"{self.conversation.prefix}.{self.attempt}"
+
 
 def gateway_key(directory: Path) -> bytes:
     """Return the key that signs tokens, made at first use; a file that only the owner reads."""

@@ -1,71 +1,15 @@
-"""Which call continued which: found by what was said, turn by turn, in a form that no client's habits change.
-
-Clients re-serialise arguments, swap strings and lists of text, move cache hints, drop thoughts, strip characters from ids. None of
-that tells a model anything new, so none of it counts here: a turn is compared by its words, its calls as parsed JSON, its results.
-"""
+"""Which call continued which: found by what was said, turn by turn, in a form that no client's habits change."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from schemas.conversation import Hosted, Part, Reasoning, Refusal, Text, ToolResult, ToolUse, Turn
+from providers.dialects.digests import ROOT, chained, turn_digest
+from schemas.conversation import Part, Turn
 
-ROOT: Final = "root"
 AMBIGUOUS: Final = "parent_ambiguous"
-
-
-def turn_digest(role: str, parts: Sequence[Part]) -> str:
-    """Return the digest of a turn in its compared form."""
-    text = json.dumps([role, _compared(parts)], ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-
-
-def chained(digests: Sequence[str], begin: str = ROOT) -> list[str]:
-    """Return the digest of a conversation after each of its turns; each is over the one before and the turn."""
-    links, link = [], begin
-    for digest in digests:
-        link = hashlib.sha256(f"{link}\x1f{digest}".encode()).hexdigest()
-        links.append(link)
-    return links
-
-
-def _compared(parts: Sequence[Part]) -> list[Any]:
-    """Return parts without what clients change: neighbouring words joined, thoughts left out."""
-    found: list[Any] = []
-    for part in parts:
-        match part:
-            case Reasoning():
-                continue
-            case Text() | Refusal():
-                if found and isinstance(found[-1], str):
-                    found[-1] += part.text
-                elif part.text:
-                    found.append(part.text)
-            case ToolUse():
-                found.append({"call": _id(part.id), "name": part.name, "arguments": _arguments(part.arguments)})
-            case ToolResult():
-                found.append({"result": _id(part.call_id), "parts": _compared(part.parts)})
-            case Hosted():
-                found.append(part.item)
-            case _:
-                found.append(part.model_dump(mode="json", exclude={"cache", "detail"}, exclude_none=True))
-    return found
-
-
-def _id(text: str) -> str:
-    """Return an id as every client gives it back; some strip what is neither letter nor digit."""
-    return "".join(c for c in text if c.isalnum())
-
-
-def _arguments(text: str) -> Any:
-    try:
-        return json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError):
-        return {"unparsed": text}
 
 
 @dataclass(frozen=True, slots=True)

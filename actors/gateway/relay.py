@@ -2,29 +2,53 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from typing import Final
 
 from gym_bus.clock import Clock
 from providers.dialects import Dialect, Malformed, StreamWriter
 from providers.dialects.folding import Folding
 from providers.dialects.sse import EventSplitter
-from providers.models.backends import ANSWER_MAX_BYTES
+from providers.models.backends import ANSWER_MAX_BYTES, object_of
+from providers.models.token_reading import TokenReading
 from schemas.conversation import Delta, Part, PartGrew, Reply, ReplyBroke
 
 DONE: Final = "[DONE]"
 
 
+def _says_only_usage(data: str) -> bool:
+    try:
+        chunk = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(chunk, dict) and chunk.get("choices") == [] and chunk.get("usage") is not None
+
+
 class Relay:
     """See the module. From the event that ends the answer on, everything is held until `end`."""
 
-    def __init__(self, backend: Dialect, writer: StreamWriter | None, clock: Clock) -> None:
-        """Read `backend`'s events; `writer` rewrites them for the client, None passes their bytes on."""
+    def __init__(
+        self,
+        backend: Dialect,
+        writer: StreamWriter | None,
+        clock: Clock,
+        tokens: TokenReading | None = None,
+        *,
+        hides_usage: bool = False,
+    ) -> None:
+        """Read `backend`'s events, and with `tokens` what they say of tokens; `writer` rewrites them, None passes their bytes on.
+
+        With `hides_usage`, a chunk of Chat Completions that says only what the answer cost is not passed on.
+        """
         self.first_at: float | None = None
         self._reader = backend.stream_reader()
         self._splitter = EventSplitter()
         self._folding = Folding(backend.name)
         self._writer = writer
         self._clock = clock
+        self._tokens = tokens
+        self._hides_usage = hides_usage
         self._held: list[bytes] = []
         self._size = 0
 
@@ -37,8 +61,12 @@ class Relay:
         ready: list[bytes] = []
         for event in self._splitter.feed(chunk):
             pieces = [self._rewritten(delta) for delta in self._reader.feed(event.name, event.data)]
+            if self._tokens and event.data != DONE:
+                with contextlib.suppress(Malformed):  # a ping, which the reader has passed over too
+                    self._tokens.feed(object_of(event.data.encode()))
             if self._writer is None:
-                pieces = [event.raw]
+                is_hidden = self._hides_usage and not pieces and _says_only_usage(event.data)
+                pieces = [] if is_hidden else [event.raw]
             is_last = self._folding.is_whole or self._held or event.data == DONE
             (self._held if is_last else ready).extend(pieces)
         return b"".join(ready)
@@ -76,5 +104,5 @@ class Relay:
         if self.first_at is None and isinstance(delta, PartGrew):
             self.first_at = self._clock.monotonic()
         if isinstance(delta, ReplyBroke):
-            raise Malformed(delta.message)
+            raise Malformed(f"{delta.code}: {delta.message}" if delta.code else delta.message)
         return self._writer.write(delta) if self._writer else b""

@@ -80,6 +80,7 @@ def server_for(gateway: Gateway) -> uvicorn.Server:
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE_S,
         server_header=False,
+        proxy_headers=False,
         date_header=False,
     )
     return _Server(config)

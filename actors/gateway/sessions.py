@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from actors.gateway.grants import Grant, Refused
@@ -18,9 +19,17 @@ SHARD_PATTERN: Final = "gym.evt.{shard}.{run}.{rollout}.collector._.cmd.harness.
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class OpenSession:
+    """What opened a session: the request, its event's id, and when it was made."""
+
     request: SessionRequested
     request_id: str
+    asked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    session: OpenSession
     looked_at: float
 
 
@@ -33,8 +42,8 @@ class Sessions:
         self._clock = clock
         self._known: OrderedDict[Grant, _Known] = OrderedDict()
 
-    async def find(self, grant: Grant) -> tuple[SessionRequested, str]:
-        """Return the request that opened the grant's session, and its event's id; raises `Refused` if it is not open."""
+    async def find(self, grant: Grant) -> OpenSession:
+        """Return what opened the grant's session; raises `Refused` if it is not open."""
         now = self._clock.monotonic()
         known = self._known.get(grant)
         if known is None or now - known.looked_at > TRUSTED_FOR_S:
@@ -43,7 +52,7 @@ class Sessions:
             self._known.move_to_end(grant)
             if len(self._known) > KEPT:
                 self._known.popitem(last=False)
-        return known.request, known.request_id
+        return known.session
 
     async def _look(self, grant: Grant, known: _Known | None, now: float) -> _Known:
         where = grant.conversation
@@ -54,10 +63,10 @@ class Sessions:
                 msg = "the session that this token was for is over"
                 raise Refused(msg)
         if known:
-            return _Known(known.request, known.request_id, now)
+            return _Known(known.session, now)
         pattern = SHARD_PATTERN.format(shard=where.shard, run=where.run_id, rollout=where.rollout_id)
         async for event in self._log.read(pattern):
             if isinstance(event.data, SessionRequested) and event.attempt == grant.attempt:
-                return _Known(event.data, event.event_id, now)
+                return _Known(OpenSession(event.data, event.event_id, event.recorded_at), now)
         msg = "no session was ever opened for this token"
         raise Refused(msg)

@@ -7,36 +7,33 @@ made again; a recorded answer is never asked for again.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import pydantic_core
-
+from actors.budget import RunSpending, cost_of
 from actors.harness.session import CallModel, SessionState, SettleCall
+from actors.token_chains import KnownChains
 from gym_bus import boundary
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Interrupted, Outcome
 from gym_bus.subjects import AggregateId
 from providers.models.backoff import backoff_s
-from providers.models.base import Model, ModelCall, ModelError
+from providers.models.base import Model, ModelCall, ModelError, context_digest
 from schemas.config import ModelConfig
 from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested
-from schemas.values import Failure, Message
+from schemas.values import Failure
 from tools.shell import SHELL
 
 
-def digest_of(parent: str, new_messages: tuple[Message, ...]) -> str:
-    """Return the digest of a conversation: of its parent's digest and what is new, so that it costs what is new."""
-    return hashlib.sha256(parent.encode() + pydantic_core.to_json(new_messages)).hexdigest()[:32]
-
-
 class ModelHandlers:
-    """The handlers of `CallModel` and `SettleCall`; `model_for` gives the backend of a configuration."""
+    """The handlers of `CallModel` and `SettleCall`."""
 
-    def __init__(self, model_for: Callable[[ModelConfig], Model]) -> None:
-        """Call the models that `model_for` returns."""
+    def __init__(self, model_for: Callable[[ModelConfig], Model], spending: RunSpending) -> None:
+        """Call the models that `model_for` returns, while `spending` leaves room."""
         self._model_for = model_for
+        self._spending = spending
+        self._chains = KnownChains()
 
     async def settle(self, drive: Drive[SessionState], effect: SettleCall) -> Outcome:
         """State an open call as lost once its handler (if it lives in this process) has had its say."""
@@ -55,6 +52,8 @@ class ModelHandlers:
                 conversation, Draft(ModelCallLost(request_id=open_call, turn=effect.turn), open_call)
             )
         while drive.state.turn < effect.turn and not drive.state.failure:
+            if await self._is_out_of_budget(drive, conversation):
+                break
             retry_in_s = await self._try(drive, effect, conversation)
             if retry_in_s is None:
                 break
@@ -64,13 +63,23 @@ class ModelHandlers:
                 break
         return None
 
+    async def _is_out_of_budget(self, drive: Drive[SessionState], conversation: AggregateId) -> bool:
+        """State that no further call may be made, if that is so."""
+        state = drive.state
+        exhausted = await self._spending.exhausted(conversation, state.request, state.started_at, state.spent)
+        if exhausted is None:
+            return False
+        tag = f"{exhausted.scope}/{exhausted.limit}"
+        await drive.append_sibling(conversation, Draft(exhausted, state.request_id, tag))
+        return True
+
     async def _try(self, drive: Drive[SessionState], effect: CallModel, conversation: AggregateId) -> float | None:
         """Make one try; return the wait before the next one, None if there is none."""
         state = drive.state
         config = state.request.model
         new_messages = state.messages[state.sent :]
         digest = (
-            digest_of(state.context_digest, new_messages)
+            context_digest(state.context_digest, new_messages)
             if new_messages or not state.context_digest
             else state.context_digest
         )
@@ -84,7 +93,8 @@ class ModelHandlers:
         retry_in_s: float | None = None
         try:
             boundary.reach("model", "effect_started")
-            call = _model_call(drive.state, call_id, effect.turn, tries)
+            session = f"{conversation.prefix}.{drive.attempt}"
+            call = replace(_model_call(drive.state, call_id, effect.turn, tries), session=session)
             answer = await drive.interruptible(effect.id, self._model_for(config).complete(call))
             boundary.reach("model", "effect_done")
         except Interrupted:
@@ -102,7 +112,10 @@ class ModelHandlers:
                 message=answer.message,
                 stop_reason=answer.stop_reason,
                 usage=answer.usage,
+                cost_usd=cost_of(config, answer.usage, answer.cost_usd),
+                queue_s=None if answer.queue_s is None else round(answer.queue_s, 4),
                 duration_s=round(drive.shell.clock.monotonic() - started, 4),
+                **await self._chains.recorded(drive.shell.log_of("model"), conversation, call_id, answer.tokens),
             )
             await drive.append_sibling(conversation, Draft(done, call_id))
             boundary.reach("model", "result_appended")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from actors.budget import Spent, sentence
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
 from schemas.base import Event, Frozen
@@ -18,6 +19,7 @@ from schemas.envelope import Envelope
 from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
+    BudgetExhausted,
     ModelCallCompleted,
     ModelCallFailed,
     ModelCallLost,
@@ -81,6 +83,7 @@ class SessionState(Frozen):
     call_tries: int = 0
     open_call: str | None = None
     last_call: str | None = None
+    spent: Spent = Spent()
     context_digest: str = ""
     stop_reason: str | None = None
     slots: tuple[ToolSlot, ...] = ()
@@ -157,6 +160,8 @@ class SessionMachine:
                 return _with(state, open_call=None, failure=state.failure or failure)
             case ModelCallLost() if data.request_id == state.open_call:
                 return _with(state, open_call=None)
+            case BudgetExhausted():
+                return _out_of_budget(state, data)
             case SandboxRequested():
                 return _with(state, box="asked", box_request=event.event_id)
             case SandboxCreated() if state.box == "asked":
@@ -237,10 +242,9 @@ class SessionMachine:
 
     def _complete(self, state: SessionState, stop_reason: str) -> Draft:
         last = state.messages[-1]
-        evidence = Evidence(
-            answer=last.content if not last.tool_calls else None, stop_reason=stop_reason, turns=state.turn
-        )
-        return Draft(ActivationCompleted(activation=1, evidence=evidence), state.last_call)
+        is_answer = last.role == "assistant" and not last.tool_calls
+        evidence = Evidence(answer=last.content if is_answer else None, stop_reason=stop_reason, turns=state.turn)
+        return Draft(ActivationCompleted(activation=1, evidence=evidence), state.last_call or state.request_id)
 
     def _ask_tools(self, state: SessionState) -> Sequence[Draft]:
         """Reject what cannot be understood, get a machine if one is needed, and ask for the calls that may go now."""
@@ -316,9 +320,18 @@ def _answered_by_model(state: SessionState, data: ModelCallCompleted) -> Session
         call_tries=0,
         open_call=None,
         last_call=data.request_id,
+        spent=state.spent.plus(data),
         slots=slots,
         stop_reason=None if slots else data.stop_reason,
     )
+
+
+def _out_of_budget(state: SessionState, data: BudgetExhausted) -> SessionState:
+    """End with what there is: of the rollout's own budget that may be graded; of the run's, the rollout was never to be finished."""
+    if data.scope == "rollout":
+        return _with(state, stop_reason=state.stop_reason or f"budget:{data.limit}")
+    failure = Failure(kind="budget_exhausted", message=sentence(data), terminal=True)
+    return _with(state, failure=state.failure or failure)
 
 
 def _is_open(state: SessionState, request_id: str) -> bool:

@@ -61,14 +61,16 @@ create table verdicts (
 );
 create table model_call_requested (
     shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, key varchar, event_id varchar,
-    turn integer not null, tries integer not null
+    turn integer not null, tries integer not null, dialect varchar, parent_id varchar
 );
--- state: completed, failed, lost.
+-- state: completed, failed, lost. prompt_tokens and generated_tokens count ids that the backend gave, null where it gave none.
 create table model_call_answered (
     shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, key varchar, event_id varchar,
     request_id varchar not null, state varchar not null, turn integer not null, stop_reason varchar,
     input_tokens bigint, output_tokens bigint, cached_tokens bigint, reasoning_tokens bigint,
     duration_s double check (isfinite(duration_s)), failure_kind varchar, failure_message varchar, retry_in_s double check (isfinite(retry_in_s)),
+    first_token_s double check (isfinite(first_token_s)), queue_s double check (isfinite(queue_s)), cost_usd double check (isfinite(cost_usd)),
+    served_model varchar, prompt_tokens bigint, generated_tokens bigint, has_tokens boolean, untrainable varchar,
     check (case state when 'completed' then duration_s is not null and stop_reason is not null when 'failed' then failure_kind is not null else true end)
 );
 create table tool_call_requested (

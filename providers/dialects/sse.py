@@ -73,6 +73,13 @@ def _parsed(raw: bytes) -> ServerEvent | None:
     except UnicodeDecodeError as error:
         msg = f"an event that is not UTF-8: {error}"
         raise Malformed(msg) from error
+    if (
+        text.startswith("data: ")
+        and text.endswith("\n\n")
+        and "\n" not in (data_only := text[6:-2])
+        and "\r" not in data_only
+    ):
+        return ServerEvent(None, data_only, raw)  # as nearly all are
     name, data = None, []
     for line in re.split(r"\r\n|\n|\r", text.removeprefix("\ufeff")):
         field, _, value = line.partition(":")

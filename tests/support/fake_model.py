@@ -30,15 +30,17 @@ class FakeModel:
         """Nothing to give back."""
 
 
-def says(text: str) -> ModelAnswer:
-    """Return a final answer."""
-    return ModelAnswer(Message(role="assistant", content=text), "stop", Usage())
+def says(text: str, tokens: int = 0) -> ModelAnswer:
+    """Return a final answer of so many tokens."""
+    return ModelAnswer(Message(role="assistant", content=text), "stop", Usage(output_tokens=tokens))
 
 
-def calls_tools(*arguments: str) -> ModelAnswer:
+def calls_tools(*arguments: str, tokens: int = 0) -> ModelAnswer:
     """Return an answer that calls the shell."""
     calls = tuple(ToolCall(id=f"c{i}", name="shell", arguments=a) for i, a in enumerate(arguments))
-    return ModelAnswer(Message(role="assistant", content=None, tool_calls=calls), "tool_calls", Usage())
+    return ModelAnswer(
+        Message(role="assistant", content=None, tool_calls=calls), "tool_calls", Usage(output_tokens=tokens)
+    )
 
 
 def fails(kind: str, *, terminal: bool = False) -> ModelError:

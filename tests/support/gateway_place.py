@@ -8,8 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from actors.budget import RunSpending
 from actors.gateway.app import Gateway
+from actors.gateway.conversation import Conversation
 from actors.gateway.grants import Grant, mint
+from actors.gateway.sessions import OpenSession
 from gym_bus.blobs import MemoryBlobs
 from gym_bus.clock import SystemClock
 from gym_bus.codec import Codec
@@ -17,9 +20,10 @@ from gym_bus.event_log import Draft, EventLog
 from gym_bus.memory_bus import MemoryBus, MemoryServer
 from gym_bus.subjects import aggregate
 from providers.dialects.catalog import DIALECTS
-from providers.models.backends import Backend, HttpBackend
+from providers.models.backends import Backend
+from providers.models.served import backend_of
 from schemas.base import Event
-from schemas.config import Inline, OpenAIModel, SimpleAgent
+from schemas.config import AnthropicModel, Budgets, HttpModel, Inline, OpenAIModel, Prices, SimpleAgent
 from schemas.conversation import DialectName
 from schemas.envelope import Envelope
 from schemas.events import SessionRequested
@@ -28,6 +32,7 @@ from schemas.values import Message, Sampling
 from tests.support.upstream import Upstream, served
 
 KEY = b"k" * 32
+NO_BUDGET = Budgets()
 
 
 @dataclass
@@ -60,15 +65,26 @@ def log_as(user: str, server: MemoryServer, codec: Codec, worker: str = "") -> E
     return EventLog(MemoryBus(server, user), codec, SystemClock(), worker=worker or f"{user}.0", patience_s=5)
 
 
-async def open_session(server: MemoryServer, codec: Codec, run_id: str = "r1", rollout_id: str = "0-0") -> Grant:
+async def open_session(
+    server: MemoryServer,
+    codec: Codec,
+    run_id: str = "r1",
+    rollout_id: str = "0-0",
+    *,
+    budget: Budgets = NO_BUDGET,
+    prices: Prices | None = None,
+    model: HttpModel | None = None,
+) -> Grant:
     """Write what opens a session; return the grant for it."""
     data = SessionRequested(
         task=TaskInput(task_id="sum/0", messages=(Message(role="user", content="What is 2 + 2?"),)),
         repeat=0,
         agent=SimpleAgent(),
-        model=OpenAIModel(policy_base_url="http://upstream/v1", policy_model_name="upstream-model"),
+        model=model
+        or OpenAIModel(policy_base_url="http://upstream/v1", policy_model_name="upstream-model", prices=prices),
         sandbox=Inline(),
         sampling=Sampling(),
+        budget=budget,
     )
     collector = log_as("collector", server, codec)
     writer = await collector.claim(aggregate(run_id, rollout_id, "collector", "_"), 1, None)
@@ -77,21 +93,43 @@ async def open_session(server: MemoryServer, codec: Codec, run_id: str = "r1", r
     return Grant(aggregate(run_id, rollout_id, "model", "s1"), 1)
 
 
+def conversation_in(place: GatewayPlace, worker: str = "g0.a") -> Conversation:
+    """Return the place's conversation as a process of its own sees it."""
+    event_log = log_as("model", place.server, place.codec, worker)
+    asked = place.events(SessionRequested)[0]
+    assert isinstance(asked.data, SessionRequested)
+    session = OpenSession(asked.data, asked.event_id, asked.recorded_at)
+    return Conversation(event_log, place.grant, session, RunSpending(event_log, SystemClock()))
+
+
+def upstream_model(dialect: DialectName, url: str, timeout_s: float) -> HttpModel:
+    """Return the configuration of a model that speaks `dialect` at `url`."""
+    said: dict[str, Any] = {
+        "policy_base_url": f"{url}/v1",
+        "policy_model_name": "upstream-model",
+        "timeout_s": timeout_s,
+    }
+    return AnthropicModel(**said) if dialect == "messages" else OpenAIModel(**said, api=dialect)
+
+
 @asynccontextmanager
 async def gateway_place(
-    dialect: DialectName = "chat", *, timeout_s: float = 10, max_tries: int = 1, is_doubled: bool = False
+    dialect: DialectName = "chat",
+    *,
+    timeout_s: float = 10,
+    max_tries: int = 1,
+    is_doubled: bool = False,
+    budget: Budgets = NO_BUDGET,
+    prices: Prices | None = None,
 ) -> AsyncIterator[GatewayPlace]:
     """Give a gateway whose upstream speaks `dialect`; with `is_doubled`, a second gateway on the same log."""
     server, codec = MemoryServer(), Codec(MemoryBlobs())
     upstream = Upstream(DIALECTS[dialect])
-    grant = await open_session(server, codec)
+    grant = await open_session(server, codec, budget=budget, prices=prices)
     async with served(upstream.app) as upstream_url, asyncio.TaskGroup() as group:
-        backend = HttpBackend(
-            DIALECTS[dialect], f"{upstream_url}/v1", "upstream-model", "the-key",
-            timeout_s=timeout_s, concurrency=64, max_tries=max_tries,
-        )  # fmt: skip
+        backend = backend_of(upstream_model(dialect, upstream_url, timeout_s), "the-key", 64, max_tries)
         gateways = [
-            Gateway(log_as("model", server, codec, f"g{n}.x"), SystemClock(), KEY, lambda _: backend)
+            Gateway(log_as("model", server, codec, f"g{n}.x"), SystemClock(), KEY, lambda *_: backend)
             for n in range(1 + is_doubled)
         ]
         running = [group.create_task(gateway.run()) for gateway in gateways]

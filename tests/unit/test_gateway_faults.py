@@ -14,14 +14,26 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from actors.gateway import app as gateway_app
 from actors.gateway.conversation import Conversation
 from actors.gateway.grants import Grant, Refused, gateway_key, mint, read
+from gym_bus.blobs import MemoryBlobs
 from gym_bus.event_log import Draft
 from gym_bus.subjects import aggregate
+from projections import violations
 from providers.dialects.catalog import DIALECTS
 from providers.dialects.unfolding import unfold
+from schemas.config import Budget, Budgets
 from schemas.conversation import DialectName, Reply, Text, TokenUsage
-from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested, SessionClosed
+from schemas.events import (
+    BudgetExhausted,
+    ModelCallCompleted,
+    ModelCallFailed,
+    ModelCallLate,
+    ModelCallLost,
+    ModelCallRequested,
+    SessionClosed,
+)
 from schemas.tasks import Evidence
 from tests.support.gateway_place import KEY, GatewayPlace, gateway_place, log_as
+from tests.support.logs import project
 from tests.support.upstream import events_of
 
 BODIES: dict[DialectName, dict[str, Any]] = {
@@ -371,7 +383,7 @@ async def test_a_client_that_leaves_while_its_answer_is_recorded(monkeypatch: py
 
 
 async def test_of_two_gateways_the_later_one_has_the_session() -> None:
-    """The other is fenced: it answers 503 and states nothing; what it had open is lost, once."""
+    """The other is fenced: it answers 503; what it had open is lost, once, and what it had shown by then is kept as late."""
     async with gateway_place(is_doubled=True) as place:
         place.upstream.pace_s = 0.2
         place.upstream.answers = [words()]
@@ -385,5 +397,57 @@ async def test_of_two_gateways_the_later_one_has_the_session() -> None:
         assert fenced.status_code == 503 or "error" in fenced.text
         assert len(place.events(ModelCallLost)) == 1
         assert len(place.events(ModelCallCompleted)) == 1
+        (late,) = place.events(ModelCallLate)
+        assert isinstance(late.data, ModelCallLate)
+        assert late.data.request_id == place.events(ModelCallRequested)[0].event_id
+        assert late.data.was_shown
+        assert late.data.parts == words().parts
+        assert late.key.startswith(f"{place.grant.conversation.key}-late-")
         again = await post(place, seed=3)
         assert again.status_code == 200, "the first gateway takes the session back when the client turns to it again"
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/", "/a/{token}/v1/completions", "/v2/messages"])
+async def test_a_path_that_is_not_served_says_which_are(path: str) -> None:
+    """A client that was given a wrong base URL can tell; a token in the path is not repeated to anybody."""
+    async with gateway_place() as place, httpx.AsyncClient() as http:
+        answer = await http.post(place.url + path.format(token=place.token), json={})
+        assert answer.status_code == 404
+        assert "/v1/responses" in answer.json()["error"]["message"]
+        assert place.token not in answer.text
+
+
+async def test_the_log_of_a_busy_session_holds() -> None:
+    """Asked again after an answer, taken over in mid-call, over budget: what `gym-bus doctor` looks at finds nothing."""
+    async with gateway_place(is_doubled=True, budget=Budgets(rollout=Budget(model_calls=4))) as place:
+        place.upstream.answers = [words()]
+        for _ in range(2):
+            assert (await post(place)).status_code == 200
+        place.upstream.pace_s = 0.2
+        first = asyncio.create_task(post(place, seed=1, stream=True))
+        async with asyncio.timeout(5):
+            while not place.upstream.open_streams:
+                await asyncio.sleep(0.01)
+        assert (await post(place, seed=2, url=place.second_url)).status_code == 200
+        await first
+        assert (await post(place, url=place.second_url)).status_code == 200
+        assert (await post(place, url=place.second_url)).status_code == 400
+        assert place.events(ModelCallLate)
+        assert place.events(BudgetExhausted)
+        assert violations(project(list(place.server.events), MemoryBlobs())) == {}
+
+
+@pytest.mark.parametrize("asks", [False, True])
+async def test_what_a_stream_cost_is_in_the_log_whether_its_client_asks_or_not(asks: bool) -> None:
+    """The backend is always asked; a client that is not told otherwise gets no chunk without a choice, which some cannot read."""
+    async with gateway_place() as place:
+        place.upstream.answers = [words()]
+        more = {"stream_options": {"include_usage": True, "of_its_own": 1}} if asks else {}
+        answer = await post(place, stream=True, **more)
+        chunks = events_of(answer.text)
+        assert [c for c in chunks if c["choices"] == []] == [c for c in chunks if c.get("usage")]
+        assert bool([c for c in chunks if c.get("usage")]) == asks
+        assert place.upstream.bodies[0]["stream_options"] == {"include_usage": True, **more.get("stream_options", {})}
+        [done] = place.events(ModelCallCompleted)
+        assert isinstance(done.data, ModelCallCompleted)
+        assert (done.data.usage.input_tokens, done.data.usage.output_tokens) == (3, 2)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.gateway.conversation import Conversation, Times
+from actors.gateway.conversation import Answered, Times
 from actors.gateway.lineage import AMBIGUOUS, Lineage
+from providers.models.backends import Target
 from schemas.conversation import (
     CacheHint,
     Part,
@@ -26,10 +27,12 @@ from schemas.conversation import (
     Turn,
 )
 from schemas.events import ModelCallCompleted, ModelCallLost, ModelCallRequested
-from tests.support.gateway_place import gateway_place, log_as
+from tests.support.gateway_place import conversation_in, gateway_place
+from tests.support.long_conversation import log_bytes
 
 TOOLS = [{"type": "function", "function": {"name": "shell", "parameters": {"type": "object"}}}]
 TIMES = Times(0.1)
+TARGET = Target("http://upstream")
 
 
 def user(text: str, **more: Any) -> Turn:
@@ -100,13 +103,13 @@ def test_every_call_finds_the_call_that_it_continues(steps: list[tuple[int, str]
 async def test_a_conversation_is_rebuilt_from_the_log() -> None:
     """Another process takes it over: what was open is lost, the next call finds its parent, nothing is stored twice."""
     async with gateway_place() as place:
-        first = Conversation(log_as("model", place.server, place.codec, "g0.a"), place.grant, "request")
+        first = conversation_in(place, "g0.a")
         tools = (Tool(name="shell"),)
-        call = await first.ask(asked(user("go"), tools=tools))
-        await first.complete(call, reply(Text(text="yes"), n=1), TIMES)
-        await first.ask(asked(user("go"), said(Text(text="yes")), user("more"), tools=tools))
-        second = Conversation(log_as("model", place.server, place.codec, "g1.b"), place.grant, "request")
-        retried = await second.ask(asked(user("go"), said(Text(text="yes")), user("more"), tools=tools))
+        call = await first.ask(asked(user("go"), tools=tools), TARGET)
+        await first.complete(call, Answered(reply(Text(text="yes"), n=1), TIMES))
+        await first.ask(asked(user("go"), said(Text(text="yes")), user("more"), tools=tools), TARGET)
+        second = conversation_in(place, "g1.b")
+        retried = await second.ask(asked(user("go"), said(Text(text="yes")), user("more"), tools=tools), TARGET)
         assert retried.place.parent_id == call.id
         assert (retried.place.turn, retried.place.tries) == (2, 2)
         assert len(place.events(ModelCallLost)) == 1
@@ -116,20 +119,8 @@ async def test_a_conversation_is_rebuilt_from_the_log() -> None:
 
 
 async def test_the_log_grows_with_a_conversation_and_not_with_its_square() -> None:
-    """200 turns cost hardly more than twice what 100 cost (`log_growth_200_over_100_turns`, goal at most 2.2)."""
-
-    async def size(turns: int) -> int:
-        async with gateway_place() as place:
-            conversation = Conversation(log_as("model", place.server, place.codec), place.grant, "request")
-            history: list[Turn] = [Turn(role="system", parts=(Text(text="Be brief. " * 50),))]
-            for n in range(turns):
-                history.append(user(f"question {n} " * 10))
-                call = await conversation.ask(asked(*history, tools=(Tool(name="shell"),)))
-                await conversation.complete(call, reply(Text(text=f"answer {n} " * 10), n=n), TIMES)
-                history.append(said(Text(text=f"answer {n} " * 10)))
-            return sum(len(s.body) for s in place.server.events)
-
-    assert await size(200) / await size(100) <= 2.2
+    """200 turns, tokens and all, cost hardly more than twice what 100 cost (`log_growth_200_over_100_turns`, goal at most 2.2)."""
+    assert await log_bytes(200) / await log_bytes(100) <= 2.2
 
 
 @pytest.mark.parametrize("streamed", [False, True])

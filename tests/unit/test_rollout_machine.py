@@ -109,7 +109,7 @@ def test_while_others_work_it_waits() -> None:
 @pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("failures", [0, 1, 2])
 def test_how_a_failed_session_counts(kind: str, terminal: bool, failures: int) -> None:
-    """Cancelled is missing; what halts is retried at once and used up nothing; terminal ends; else retried until used up."""
+    """Cancelled, or out of its run's budget: missing; what halts is tried again and uses up nothing; terminal ends; else retried."""
     failure = failed(kind, terminal=terminal)
     case = in_session(failures=failures, attempt=failures + 1).given(
         SessionFailed(request_id="session", failure=failure)
@@ -118,7 +118,7 @@ def test_how_a_failed_session_counts(kind: str, terminal: bool, failures: int) -
     assert isinstance(end, RolloutFinished)
     assert end.reward is None
     assert end.failure == failure
-    if kind == "cancelled":
+    if kind in {"cancelled", "budget_exhausted"}:
         expected: tuple[str, Any] = ("missing", None)
     elif kind in HALTING:
         expected = ("retryable", AT)

@@ -57,7 +57,7 @@ from (select *, json_extract_string(data, fields()) as x from staged where fit a
 
 -- types: model_call_requested.v1
 insert into model_call_requested
-select shard, seq, recorded_at, p[4], p[5], attempt, p[7], event_id, field(x, 'turn'), field(x, 'tries')
+select shard, seq, recorded_at, p[4], p[5], attempt, p[7], event_id, field(x, 'turn'), field(x, 'tries'), field(x, 'dialect'), field(x, 'parent_id')
 from (select *, json_extract_string(data, fields()) as x from staged where fit and type = 'model_call_requested.v1');
 
 -- types: model_call_completed.v1 model_call_failed.v1 model_call_lost.v1
@@ -68,7 +68,11 @@ select
     case when kind = 'model_call_completed' then coalesce(field(x, 'usage.output_tokens')::bigint, 0) end,
     case when kind = 'model_call_completed' then coalesce(field(x, 'usage.cached_tokens')::bigint, 0) end,
     case when kind = 'model_call_completed' then coalesce(field(x, 'usage.reasoning_tokens')::bigint, 0) end,
-    field(x, 'duration_s'), field(x, 'failure.kind'), field(x, 'failure.message'), field(x, 'retry_in_s')
+    field(x, 'duration_s'), field(x, 'failure.kind'), field(x, 'failure.message'), field(x, 'retry_in_s'),
+    field(x, 'first_token_s'), field(x, 'queue_s'), field(x, 'cost_usd'), field(x, 'served_model'),
+    case when field(x, 'tokens.digest') is not null then json_array_length(data, '$.tokens.prompt') + coalesce(field(x, 'tokens.shared')::bigint, 0) end,
+    case when field(x, 'tokens.digest') is not null then json_array_length(data, '$.tokens.generated') end,
+    case when kind = 'model_call_completed' then field(x, 'tokens.digest') is not null end, field(x, 'untrainable')
 from (select *, json_extract_string(data, fields()) as x from staged where fit and type in ('model_call_completed.v1', 'model_call_failed.v1', 'model_call_lost.v1'));
 
 -- types: tool_call_requested.v1

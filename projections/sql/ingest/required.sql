@@ -22,9 +22,14 @@ select type, case when fields = '' then [] else string_split(fields, ', ') end a
     ('rollout_finished.v1', 'state text, reward double?, retry_at timestamp?'),
     ('model_call_requested.v1', 'turn integer, tries integer'),
     ('model_call_completed.v1', 'request_id text, turn integer, stop_reason text, duration_s double, retry_in_s double?, '
+        || 'first_token_s double?, queue_s double?, cost_usd double?, tokens.shared bigint?, '
         || 'usage.input_tokens bigint?, usage.output_tokens bigint?, usage.cached_tokens bigint?, usage.reasoning_tokens bigint?'),
-    ('model_call_failed.v1', 'request_id text, turn integer, failure.kind text, duration_s double?, retry_in_s double?'),
-    ('model_call_lost.v1', 'request_id text, turn integer, duration_s double?, retry_in_s double?'),
+    ('model_call_failed.v1', 'request_id text, turn integer, failure.kind text, duration_s double?, retry_in_s double?, '
+        || 'first_token_s double?, queue_s double?, cost_usd double?, tokens.shared bigint?'),
+    ('model_call_lost.v1', 'request_id text, turn integer, duration_s double?, retry_in_s double?, '
+        || 'first_token_s double?, queue_s double?, cost_usd double?, tokens.shared bigint?'),
+    ('model_call_late.v1', ''),
+    ('budget_exhausted.v1', ''),
     ('tool_call_requested.v1', 'call_id text, turn integer, index integer, tool text, tries integer?'),
     ('tool_call_rejected.v1', ''),
     ('tool_call_completed.v1', 'request_id text, exit_code integer?, output_bytes bigint, truncated boolean?, duration_s double'),

@@ -1,11 +1,13 @@
--- I6, effect once (what the log alone can tell): a turn of a conversation has one recorded answer and is not asked for again after it; a
--- tool call has one outcome, and the same call of a turn is asked for again only after a stale refusal.
+-- I6, effect once (what the log alone can tell): a turn of a conversation has one recorded answer and is not asked for again after it (but
+-- for a client of the gateway, which may ask what it likes); a tool call has one outcome, and the same call of a turn is asked for
+-- again only after a stale refusal.
 select 'turn answered twice' as what, run_id, rollout_id, key, turn, count(*) as times
-from model_call_answered where state = 'completed' group by run_id, rollout_id, key, turn having count(*) > 1
+from model_calls where state = 'completed' and dialect is null group by run_id, rollout_id, key, turn having count(*) > 1
 union all
 select 'turn asked again', q.run_id, q.rollout_id, q.key, q.turn, count(*)
 from model_call_requested q join model_call_answered a
 on a.run_id = q.run_id and a.rollout_id = q.rollout_id and a.key = q.key and a.turn = q.turn and a.state = 'completed' and a.seq < q.seq
+where q.dialect is null
 group by q.run_id, q.rollout_id, q.key, q.turn
 union all
 select 'tool call with two outcomes', run_id, rollout_id, key, null, count(*)

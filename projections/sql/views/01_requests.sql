@@ -1,4 +1,5 @@
--- Requests and what answered them. A claim, and the wish to try a parked request again, name a request without answering it.
+-- Requests and what answered them. A claim, the wish to try a parked request again, and a model's answer that came too late name a request
+-- without answering it.
 
 create or replace view requests as
 select
@@ -7,7 +8,7 @@ from events where ends_with(kind, '_requested');
 
 create or replace view answers as
 select shard, seq, recorded_at, run_id, rollout_id, attempt, actor, key, event_id, type, request_id
-from events where request_id is not null and type != 'claim.v1' and not ends_with(kind, '_request_redriven');
+from events where request_id is not null and type not in ('claim.v1', 'model_call_late.v1') and not ends_with(kind, '_request_redriven');
 
 create or replace view parked as
 select

@@ -1,10 +1,12 @@
--- One row a model call try, and one a tool call, with what came of it (state null: no answer yet).
+-- One row a model call try, and one a tool call, with what came of it (state null: no answer yet). prompt_tokens and generated_tokens count
+-- the ids that the backend gave (docs/samples.md), input_tokens and output_tokens are what it counted itself.
 
 create or replace view model_calls as
 select
     q.run_id, q.rollout_id, q.attempt, q.key, q.event_id as call_id, q.turn, q.tries, q.recorded_at as requested_at,
     a.state, a.recorded_at as answered_at, a.stop_reason, a.input_tokens, a.output_tokens, a.cached_tokens, a.reasoning_tokens,
-    a.duration_s, a.failure_kind, a.failure_message, a.retry_in_s, q.shard, q.seq
+    a.duration_s, a.failure_kind, a.failure_message, a.retry_in_s, q.dialect, q.parent_id, a.first_token_s, a.queue_s, a.cost_usd, a.served_model,
+    a.prompt_tokens, a.generated_tokens, a.has_tokens, a.untrainable, q.shard, q.seq
 from model_call_requested q left join model_call_answered a on a.run_id = q.run_id and a.request_id = q.event_id;
 
 create or replace view tool_calls as

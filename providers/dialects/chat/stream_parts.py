@@ -157,7 +157,7 @@ class StreamedParts:
 
     def _grew(self, index: int, field_: WordsField | Literal["arguments"], more: str) -> PartGrew:
         logprobs, self._logprobs = tuple(self._logprobs), []
-        return PartGrew(index=index, field=field_, more=more, logprobs=logprobs)
+        return PartGrew.unchecked(type="part_grew", index=index, field=field_, more=more, nth=0, logprobs=logprobs)
 
     def _end_words(self) -> Iterator[Delta]:
         if self._words is not None:

@@ -24,6 +24,8 @@ from providers.dialects.fields import Fields
 from schemas.conversation import Delta, ReplyBegan, ReplyBroke, ReplyEnded, StopReason, TokenUsage
 
 DONE: Final = "[DONE]"
+PLAIN: Final = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier", "usage"})
+PLAIN_IN_CHOICE: Final = frozenset({"index", "logprobs", "finish_reason"})
 
 
 class ChatStreamReader:
@@ -46,6 +48,8 @@ class ChatStreamReader:
         chunk = _parsed(event, data)
         if chunk is None:
             return []
+        if self._has_begun and self._stop is None and (words := _only_words(chunk)):
+            return list(self._parts.add_words("text", words))
         if broke := _broken(event, chunk):
             self._is_over = True
             return [broke]
@@ -123,6 +127,19 @@ def _parsed(event: str | None, data: str) -> dict[str, Any] | None:
     if isinstance(value, dict):
         return value
     raise Malformed(f"an event that is no object: {data[:200]!r}")
+
+
+def _only_words(chunk: dict[str, Any]) -> str | None:
+    """Return the words of a chunk that says nothing else, as nearly all do: read in a quarter of the time."""
+    match chunk:
+        case {"choices": [{"delta": {"content": str(words), **in_delta}, **in_choice}], **rest} if (
+            words and not in_delta
+        ):
+            is_plain = not (rest.keys() - PLAIN or in_choice.keys() - PLAIN_IN_CHOICE)
+            says_more = rest.get("usage") or any(in_choice.get(name) for name in PLAIN_IN_CHOICE)
+            return words if is_plain and not says_more else None
+        case _:
+            return None
 
 
 def _broken(event: str | None, chunk: dict[str, Any]) -> ReplyBroke | None:

@@ -1,0 +1,40 @@
+"""How an answer stands in an event, and comes out of it again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import pydantic_core
+
+from schemas.conversation import Part, Request, Text, ToolUse
+from schemas.events import ModelCallCompleted
+from schemas.values import Message, ToolCall
+
+
+def parts_of(completed: ModelCallCompleted) -> tuple[Part, ...]:
+    """Return all that the model said in a recorded answer."""
+    if completed.parts is not None:
+        return completed.parts
+    message = completed.message
+    words = (Text(text=message.content),) if message.content is not None else ()
+    return (*words, *(ToolUse(id=c.id, name=c.name, arguments=c.arguments) for c in message.tool_calls))
+
+
+def as_message(parts: Sequence[Part]) -> tuple[Message, tuple[Part, ...] | None]:
+    """Return an answer as a plain message, and its parts where that does not hold all of them."""
+    words = [part.text for part in parts if isinstance(part, Text)]
+    calls = tuple(ToolCall(id=p.id, name=p.name, arguments=p.arguments) for p in parts if isinstance(p, ToolUse))
+    message = Message(role="assistant", content="".join(words) if words else None, tool_calls=calls)
+    plain: list[Part] = [Text(text=message.content)] if message.content is not None else []
+    plain += [ToolUse(id=c.id, name=c.name, arguments=c.arguments) for c in calls]
+    return message, None if plain == list(parts) else tuple(parts)
+
+
+def tools_digest(request: Request) -> str | None:
+    """Return the digest of the tools that a request offers, without where they may be cached; None for no list of them."""
+    if request.tools is None:
+        return None
+    offered: list[Any] = [tool.model_dump(mode="json", exclude={"cache"}) for tool in request.tools]
+    return hashlib.sha256(pydantic_core.to_json(offered)).hexdigest()
