@@ -50,6 +50,15 @@ SELECT rollout_id, state, stage, attempt, failures, retry_at, open_requests, hol
 WHERE run_id = ? AND state = 'running' ORDER BY task_index, repeat LIMIT 20
 """
 
+ROLLOUTS: Final = """
+SELECT r.rollout_id, r.state, c.counted, r.reward, r.attempts, coalesce(r.task_index, -1) AS task_index, r.repeat
+FROM rollouts r JOIN counted_as c ON c.state = r.state
+WHERE r.run_id = ? AND (? IS NULL OR r.rollout_id = ?) AND (coalesce(r.task_index, -1), r.repeat, r.rollout_id) > (?, ?, ?)
+ORDER BY coalesce(r.task_index, -1), r.repeat, r.rollout_id LIMIT ?
+"""
+
+SHARDS: Final = "SELECT state, shards FROM runs WHERE run_id = ?"
+
 PARKED: Final = """
 SELECT p.run_id, p.rollout_id, p.actor, p.key, p.shard, p.seq, p.at, p.request_id, p.request_type, p.failure_message,
     (SELECT count(*) FROM events d WHERE d.actor = 'cli' AND ends_with(d.kind, '_request_redriven')
