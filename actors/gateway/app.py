@@ -9,7 +9,6 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -19,12 +18,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from actors.budget import RunSpending
-from actors.gateway.conversation import Conversation
+from actors.gateway.conversations import Conversations, Known, TooMuch
 from actors.gateway.exchange import Exchange
 from actors.gateway.grants import Grant, Refused, read
 from actors.gateway.outlet import Outlet
-from actors.gateway.sessions import OpenSession, Sessions
+from actors.gateway.sessions import Sessions
 from gym_bus.clock import Clock
 from gym_bus.errors import Fenced, GymBusError
 from gym_bus.event_log import EventLog
@@ -37,27 +35,9 @@ log = structlog.get_logger(__name__)
 
 BODY_MAX_BYTES: Final = 32 * 1024 * 1024
 HEADERS_MAX_BYTES: Final = 32 * 1024
-IN_FLIGHT_MAX: Final = 2048
-SESSION_IN_FLIGHT_MAX: Final = 64
-CONVERSATIONS_KEPT: Final = 10_000
 CHARACTERS_A_TOKEN: Final = 4
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 RETRY_AFTER: Final = {"retry-after": "1"}
-
-
-class TooMuch(GymBusError):
-    """More than may be at once, or larger than it may be."""
-
-    def __init__(self, status: int, message: str) -> None:
-        """Say what, with the HTTP status for it."""
-        super().__init__(message)
-        self.status = status
-
-
-@dataclass(slots=True)
-class _Known:
-    conversation: Conversation
-    in_flight: int = 0
 
 
 class Gateway:
@@ -67,14 +47,11 @@ class Gateway:
         self, event_log: EventLog, clock: Clock, key: bytes, backend_for: Callable[[SessionRequested, str], Backend]
     ) -> None:
         """Record in `event_log`; take tokens that `key` has signed; call what `backend_for` returns for a session."""
-        self._log = event_log
         self._clock = clock
         self._key = key
         self._backend_for = backend_for
         self._sessions = Sessions(event_log, clock)
-        self._spending = RunSpending(event_log, clock)
-        self._known: dict[Grant, _Known] = {}
-        self._in_flight = 0
+        self._conversations = Conversations(event_log, clock)
         self._group: asyncio.TaskGroup | None = None
         inner = [
             *(self._route(dialect) for dialect in DIALECTS.values()),
@@ -110,16 +87,10 @@ class Gateway:
         grant = self._grant(request)
         session = await self._sessions.find(grant)
         body = await _body_of(request)
-        known = self._conversation(grant, session)
-        exchange = Exchange(
-            dialect,
-            self._backend_for(session.request, grant.session),
-            known.conversation,
-            self._clock,
-            body,
-            dict(request.headers),
-        )
-        self._start(exchange, grant, known)
+        backend = self._backend_for(session.request, grant.session)
+        known = self._conversations.begin(grant, session)
+        exchange = Exchange(dialect, backend, known.conversation, self._clock, body, dict(request.headers))
+        self._start(exchange, known)
         leaving = asyncio.ensure_future(_left(request))
         try:
             awaited: set[asyncio.Future[Any]] = {exchange.outlet.head, leaving}
@@ -144,42 +115,22 @@ class Gateway:
             raise Refused(msg)
         return read(self._key, given)
 
-    def _conversation(self, grant: Grant, session: OpenSession) -> _Known:
-        known = self._known.get(grant)
-        if known is None:
-            if len(self._known) >= CONVERSATIONS_KEPT:
-                idle = next((g for g, k in self._known.items() if k.in_flight == 0), None)
-                if idle is not None:
-                    del self._known[idle]
-            known = self._known[grant] = _Known(Conversation(self._log, grant, session, self._spending))
-        if known.in_flight >= SESSION_IN_FLIGHT_MAX:
-            raise TooMuch(
-                HTTPStatus.TOO_MANY_REQUESTS, f"{known.in_flight} calls of this session are under way already"
-            )
-        if self._in_flight >= IN_FLIGHT_MAX:
-            raise TooMuch(HTTPStatus.TOO_MANY_REQUESTS, f"{self._in_flight} calls are under way already")
-        return known
-
-    def _start(self, exchange: Exchange, grant: Grant, known: _Known) -> None:
+    def _start(self, exchange: Exchange, known: Known) -> None:
         if self._group is None:
             msg = "the gateway takes calls only while it runs"
             raise RuntimeError(msg)
-
-        known.in_flight += 1
-        self._in_flight += 1
 
         async def work() -> None:
             try:
                 await exchange.run()
             except Fenced as error:
-                self._known.pop(grant, None)
-                log.info("conversation_fenced", conversation=grant.conversation.prefix, reason=str(error))
+                self._conversations.forget(known)
+                log.info("conversation_fenced", conversation=known.name, reason=str(error))
             except Exception as error:
-                self._known.pop(grant, None)
-                log.exception("call_broke", conversation=grant.conversation.prefix, reason=str(error))
+                self._conversations.forget(known)
+                log.exception("call_broke", conversation=known.name, reason=str(error))
             finally:
-                known.in_flight -= 1
-                self._in_flight -= 1
+                self._conversations.end(known)
 
         self._group.create_task(work())
 

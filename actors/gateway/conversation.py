@@ -94,15 +94,18 @@ class Conversation:
         self._writer: Writer | None = None
         self._turn_to_write = asyncio.Lock()
 
-    async def ask(self, request: Request, target: Target, dropped: Sequence[str] = ()) -> OpenCall:
+    async def ask(
+        self, request: Request, target: Target, dropped: Sequence[str] = (), invocation: str | None = None
+    ) -> OpenCall:
         """State that the model is asked at `target`; only what is new since the call it continues is stored.
 
-        `dropped` names the fields that the backend is not told. Raises `OverBudget` for a call that no budget has room for.
+        `dropped` names the fields that the backend is not told, `invocation` who of the client's asks. Raises `OverBudget` for a call
+        that no budget has room for.
         """
         async with self._turn_to_write:
             await self._claimed()
             await self._check_budget()
-            place = self._lineage.place(request.turns)
+            place = self._lineage.place(request.turns, invocation)
             digest = tools_digest(request)
             is_known = self._tools.get(place.parent_id) == digest and place.parent_id is not None
             asked = ModelCallRequested(
@@ -121,6 +124,7 @@ class Conversation:
                 backend=target.url,
                 route=target.route,
                 routing_digest=target.routing_digest,
+                invocation=invocation,
             )
             tag = f"{place.digest[:24]}/{place.tries}"
             event = await self._append(Draft(asked, place.parent_id or self._session.request_id, tag))
@@ -234,7 +238,7 @@ class Conversation:
         self._tokens.note(event)
         match data:
             case ModelCallRequested():
-                self._lineage.ask(event.event_id, data.context_digest)
+                self._lineage.ask(event.event_id, data.context_digest, data.invocation)
                 self._tools[event.event_id] = data.tools_digest
                 self._open[event.event_id] = data.turn
             case ModelCallCompleted():

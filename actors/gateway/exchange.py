@@ -38,6 +38,15 @@ STATUS_OF: Final[Mapping[str, int]] = {
     "transport_timeout": HTTPStatus.GATEWAY_TIMEOUT,
 }
 JSON_HEADERS: Final = {"content-type": "application/json"}
+INVOCATION_HEADERS: Final = (
+    "x-gym-bus-invocation",
+    "thread-id",
+    "session-id",
+    "x-claude-code-session-id",
+    "x-session-id",
+)
+"""Ours, then those by which agents tell their own threads apart: Codex, Claude Code, OpenCode, Kilo, Terminus."""
+INVOCATION_MAX: Final = 128
 BUDGET_EXHAUSTED: Final = "budget_exhausted"
 STREAM_HEADERS: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
@@ -82,7 +91,7 @@ class Exchange:
         if self._hides_usage(request):
             body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
         while True:
-            call = await self.conversation.ask(request, self.backend.target, written.dropped)
+            call = await self.conversation.ask(request, self.backend.target, written.dropped, self._invocation())
             self._began, self._relay, self._incoming, self._is_recording = self.clock.monotonic(), None, None, False
             boundary.reach("model", "effect_started")
             retry_in_s = await self._until_left(self._try(call, request, body), call)
@@ -181,6 +190,11 @@ class Exchange:
             return
         self.outlet.begin(problem.status, dict(JSON_HEADERS))
         await self.outlet.put(json.dumps(self.client.write_problem(problem)).encode())
+
+    def _invocation(self) -> str | None:
+        """Return what the client says of itself, by the first header that says anything."""
+        found = ((name, self.headers.get(name)) for name in INVOCATION_HEADERS)
+        return next((f"{name}:{value[:INVOCATION_MAX]}" for name, value in found if value), None)
 
     def _hides_usage(self, request: Request) -> bool:
         """Say whether the log wants to know what a stream cost and its client, of the same dialect, did not ask."""

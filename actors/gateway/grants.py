@@ -1,7 +1,7 @@
-"""Tokens that let an agent's process call the model: each is for one session, and signed, so that no store of tokens is needed.
+"""Tokens that let an agent's process call the model: each is for one activation, and signed, so that no store of tokens is needed.
 
-A token says which session it is for; whether it still counts is asked of the log: it does while that session is open. So it outlives
-every process of ours, a takeover of its session included, and ends with the session.
+A token says which session it is for, and which activation of it; whether it still counts is asked of the log: it does while both are
+open. So it outlives every process of ours, a takeover of its session included, and ends with the activation.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ class Refused(GymBusError):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The session that a token is for: `conversation` is where its calls are recorded."""
+    """What a token is for: `conversation` is where the session's calls are recorded, `activation` (from 1) the input it works on."""
 
     conversation: AggregateId
     attempt: int
+    activation: int = 1
 
     @property
     def session(self) -> str:
@@ -64,7 +65,7 @@ def gateway_key(directory: Path) -> bytes:
 def mint(key: bytes, grant: Grant) -> str:
     """Return the token for `grant`: letters, digits, `-`, `_` and `.`, fit for a header and for a path."""
     where = grant.conversation
-    body = f"{where.shard}/{where.run_id}/{where.rollout_id}/{where.key}/{grant.attempt}".encode()
+    body = f"{where.shard}/{where.run_id}/{where.rollout_id}/{where.key}/{grant.attempt}/{grant.activation}".encode()
     return f"{PREFIX}.{_text(body)}.{_text(_signature(key, body))}"
 
 
@@ -79,9 +80,9 @@ def read(key: bytes, token: str) -> Grant:
     if prefix != PREFIX or not body or not hmac.compare_digest(signature, _signature(key, body)):
         msg = "no token of this gateway"
         raise Refused(msg)
-    shard, run_id, rollout_id, session, attempt = body.decode().split("/")
+    shard, run_id, rollout_id, session, attempt, activation = body.decode().split("/")
     where = aggregate(run_id, rollout_id, "model", session)
-    return Grant(AggregateId(int(shard), *where.rollout, "model", session), int(attempt))
+    return Grant(AggregateId(int(shard), *where.rollout, "model", session), int(attempt), int(activation))
 
 
 def _signature(key: bytes, body: bytes) -> bytes:

@@ -36,20 +36,26 @@ class Lineage:
     _asked: dict[str, int] = field(default_factory=dict)
     _turns: dict[str, int] = field(default_factory=dict)
     _links: dict[str, str] = field(default_factory=dict)
+    _invocations: dict[str, str | None] = field(default_factory=dict)
 
-    def place(self, turns: Sequence[Turn]) -> Place:
-        """Return where a call with these `turns` stands; nothing is guessed: what fits two parents says so."""
+    def place(self, turns: Sequence[Turn], invocation: str | None = None) -> Place:
+        """Return where a call with these `turns` stands.
+
+        Of several parents that said the same, the ones of the same `invocation` count; what still fits two says so: nothing is guessed.
+        """
         links = chained([turn_digest(turn.role, turn.parts) for turn in turns])
         digest = links[-1] if links else ROOT
         turn, tries = self._turns.get(digest, len(self._turns) + 1), self._asked.get(digest, 0) + 1
         for known in range(len(links), 0, -1):
             if parents := self._answered.get(links[known - 1]):
+                parents = [p for p in parents if invocation and self._invocations[p] == invocation] or parents
                 gaps = (AMBIGUOUS,) if len(parents) > 1 else ()
                 return Place(parents[-1], known, digest, turn, tries, gaps)
         return Place(None, 0, digest, turn, tries)
 
-    def ask(self, call_id: str, digest: str) -> None:
+    def ask(self, call_id: str, digest: str, invocation: str | None = None) -> None:
         """Note a call that is being made, with the digest of all its turns."""
+        self._invocations[call_id] = invocation
         self._turns.setdefault(digest, len(self._turns) + 1)
         self._asked[digest] = self._asked.get(digest, 0) + 1
         self._links[call_id] = digest

@@ -11,7 +11,7 @@ from actors.gateway.grants import Grant, Refused
 from gym_bus.clock import Clock
 from gym_bus.event_log import EventLog
 from gym_bus.subjects import event_subject
-from schemas.events import SessionClosed, SessionFailed, SessionRequested
+from schemas.events import ActivationCompleted, ActivationFailed, SessionClosed, SessionFailed, SessionRequested
 
 TRUSTED_FOR_S: Final = 5.0
 KEPT: Final = 10_000
@@ -57,10 +57,12 @@ class Sessions:
     async def _look(self, grant: Grant, known: _Known | None, now: float) -> _Known:
         where = grant.conversation
         session = where.sibling("harness", where.key)
-        for ending in (SessionClosed, SessionFailed):
-            if await self._log.last(event_subject(session, ending.subject_kind())):
+        for ending in (SessionClosed, SessionFailed, ActivationCompleted, ActivationFailed):
+            last = await self._log.last(event_subject(session, ending.subject_kind()))
+            if last and getattr(last.data, "activation", grant.activation) >= grant.activation:
                 self._known.pop(grant, None)
-                msg = "the session that this token was for is over"
+                what = "activation" if hasattr(last.data, "activation") else "session"
+                msg = f"the {what} that this token was for is over"
                 raise Refused(msg)
         if known:
             return _Known(known.session, now)

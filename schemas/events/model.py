@@ -24,6 +24,7 @@ class ModelCallRequested(Event):
     the parent's (`tools_digest` always); `parameters`, what else was asked; `gaps`, codes for what could not be known about it.
     `overrides` are the sampling parameters that the configuration put in place of the client's; `backend` is the address asked;
     `route` and `routing_digest` are which way a routing backend was told to take, and the digest of its configuration.
+    `invocation` is what the client says of itself in a header, with the header's name: which thread, which sub-agent.
     """
 
     TYPE: ClassVar[str] = "model_call_requested.v1"
@@ -43,6 +44,7 @@ class ModelCallRequested(Event):
     backend: str | None = None
     route: str | None = None
     routing_digest: str | None = None
+    invocation: str | None = None
 
 
 class ModelCallCompleted(Answer):

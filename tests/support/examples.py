@@ -157,6 +157,7 @@ _ALL: Final[tuple[Event, ...]] = (
         backend="http://localhost:8000/v1/chat/completions",
         route="fast",
         routing_digest="d6",
+        invocation="thread-id:7",
     ),
     events.ModelCallCompleted(
         request_id="q",

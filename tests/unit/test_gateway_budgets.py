@@ -9,8 +9,8 @@ import pytest
 from schemas.config import Budget, Budgets, Prices
 from schemas.conversation import DialectName
 from schemas.events import BudgetExhausted, ModelCallCompleted, ModelCallRequested
+from tests.support.gateway_calls import NAMES, message_of, post, words
 from tests.support.gateway_place import GatewayPlace, gateway_place, open_session
-from tests.unit.test_gateway_faults import NAMES, message_of, post, words
 
 
 def stated(place: GatewayPlace) -> list[BudgetExhausted]:

@@ -12,16 +12,14 @@ import pytest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from actors.gateway import app as gateway_app
+from actors.gateway import conversations
 from actors.gateway.conversation import Conversation
-from actors.gateway.grants import Grant, Refused, gateway_key, mint, read
 from gym_bus.blobs import MemoryBlobs
-from gym_bus.event_log import Draft
-from gym_bus.subjects import aggregate
 from projections import violations
 from providers.dialects.catalog import DIALECTS
 from providers.dialects.unfolding import unfold
 from schemas.config import Budget, Budgets
-from schemas.conversation import DialectName, Reply, Text, TokenUsage
+from schemas.conversation import DialectName, Reply, Text
 from schemas.events import (
     BudgetExhausted,
     ModelCallCompleted,
@@ -29,97 +27,11 @@ from schemas.events import (
     ModelCallLate,
     ModelCallLost,
     ModelCallRequested,
-    SessionClosed,
 )
-from schemas.tasks import Evidence
-from tests.support.gateway_place import KEY, GatewayPlace, gateway_place, log_as
+from tests.support.gateway_calls import BODIES, NAMES, message_of, post, words
+from tests.support.gateway_place import gateway_place
 from tests.support.logs import project
 from tests.support.upstream import events_of
-
-BODIES: dict[DialectName, dict[str, Any]] = {
-    "chat": {"model": "m", "messages": [{"role": "user", "content": "hello"}]},
-    "responses": {"model": "m", "input": "hello"},
-    "messages": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]},
-}
-PATHS = {name: dialect.path for name, dialect in DIALECTS.items()}
-NAMES: list[DialectName] = ["chat", "responses", "messages"]
-
-
-def words(text: str = "hi", dialect: DialectName = "chat") -> Reply:
-    usage = TokenUsage(input_tokens=3, output_tokens=2)
-    return Reply(dialect=dialect, id="reply1", model="up", parts=(Text(text=text),), stop_reason="stop", usage=usage)
-
-
-async def post(
-    place: GatewayPlace, client: DialectName = "chat", *, url: str = "", token: str | None = None, **more: Any
-) -> httpx.Response:
-    headers = {"authorization": f"Bearer {place.token if token is None else token}"}
-    async with httpx.AsyncClient(timeout=20) as http:
-        return await http.post(f"{url or place.url}{PATHS[client]}", json={**BODIES[client], **more}, headers=headers)
-
-
-def message_of(client: DialectName, answer: httpx.Response) -> str:
-    """Return an error's words where the client's dialect has them, and check its shape."""
-    body = answer.json()
-    if client == "messages":
-        assert body["type"] == "error"
-    return str(body["error"]["message"])
-
-
-# -- tokens ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("client", NAMES)
-@pytest.mark.parametrize("token", ["", "gbt.bad.bad", "sk-something", "gbt..", "gbt.\xe9.x"])
-async def test_a_wrong_token_is_a_401_in_the_clients_dialect(client: DialectName, token: str) -> None:
-    async with gateway_place() as place:
-        headers = {"x-api-key": token.encode("latin-1")} if token else {}
-        async with httpx.AsyncClient() as http:
-            answer = await http.post(f"{place.url}{PATHS[client]}", json=BODIES[client], headers=headers)
-        assert answer.status_code == 401
-        assert "token" in message_of(client, answer)
-        assert place.events(ModelCallRequested) == []
-
-
-async def test_a_token_of_another_key_or_session_is_foreign() -> None:
-    """Signed by somebody else, or for a session that never was: 401, and nothing is asked."""
-    async with gateway_place() as place:
-        stranger = Grant(aggregate("r1", "7-7", "model", "s1"), 1)
-        for token in (mint(b"x" * 32, place.grant), mint(KEY, stranger)):
-            assert (await post(place, token=token)).status_code == 401
-        assert place.upstream.bodies == []
-
-
-async def test_a_token_ends_with_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is good while the session is open, whatever process owns it, and refused afterwards."""
-    monkeypatch.setattr("actors.gateway.sessions.TRUSTED_FOR_S", 0.0)
-    async with gateway_place() as place:
-        place.upstream.answers = [words()]
-        assert (await post(place)).status_code == 200
-        harness = log_as("harness", place.server, place.codec)
-        where = place.grant.conversation.sibling("harness", "s1")
-        writer = await harness.claim(where, 1, None)
-        assert writer is not None
-        closed = SessionClosed(request_id="x", evidence=Evidence(answer="4", stop_reason="stop", turns=1))
-        await harness.append(writer, Draft(closed, None))
-        refused = await post(place)
-        assert refused.status_code == 401
-        assert "over" in message_of("chat", refused)
-
-
-def test_tokens_say_what_they_are_for(tmp_path: Any) -> None:
-    """What was minted is read back; one changed character is noticed; the key stays the same and is for the owner only."""
-    key = gateway_key(tmp_path / "keys")
-    assert gateway_key(tmp_path / "keys") == key
-    assert (tmp_path / "keys" / "gateway.key").stat().st_mode & 0o777 == 0o600
-    grant = Grant(aggregate("run-1", "3-0", "model", "s2"), 2)
-    token = mint(key, grant)
-    assert read(key, token) == grant
-    for n in range(len(token)):
-        changed = token[:n] + ("A" if token[n] != "A" else "B") + token[n + 1 :]
-        with pytest.raises(Refused):
-            read(key, changed)
-
 
 # -- what clients send ------------------------------------------------------------------------------------------------------------
 
@@ -164,7 +76,7 @@ async def test_text_cut_in_the_middle_of_a_character(backend: DialectName) -> No
 
 
 async def test_a_session_may_have_only_so_many_calls_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway_app, "SESSION_IN_FLIGHT_MAX", 2)
+    monkeypatch.setattr(conversations, "SESSION_IN_FLIGHT_MAX", 2)
     async with gateway_place() as place:
         place.upstream.pace_s = 0.3
         place.upstream.answers = [words()]

@@ -154,3 +154,29 @@ async def test_a_loop_with_tools_is_one_chain(streamed: bool) -> None:
         assert answered.parts is not None
         assert answered.parts[0] == Reasoning(texts=("I should look.",))
         assert answered.message.tool_calls[0].arguments == use.arguments
+
+
+def test_who_asks_tells_equal_parents_apart() -> None:
+    """Two sub-agents that were told and said the same: each goes on from its own; without a name, neither is sure."""
+    lineage = Lineage()
+    for name in ("a", "b"):
+        place = lineage.place([user("look")], f"thread-id:{name}")
+        lineage.ask(name, place.digest, f"thread-id:{name}")
+        lineage.answer(name, (Text(text="seen"),))
+    turns = [user("look"), said(Text(text="seen")), user("and now?")]
+    assert [lineage.place(turns, f"thread-id:{name}").parent_id for name in ("a", "b")] == ["a", "b"]
+    assert lineage.place(turns, "thread-id:a").gaps == ()
+    assert lineage.place(turns).gaps == (AMBIGUOUS,)
+    assert lineage.place(turns, "thread-id:c").gaps == (AMBIGUOUS,)
+
+
+async def test_the_log_says_who_asked() -> None:
+    """Our own header, or the one by which an agent tells its threads apart."""
+    async with gateway_place() as place, httpx.AsyncClient() as http:
+        place.upstream.answers = [reply(Text(text="yes"))]
+        for headers in ({"thread-id": "t1"}, {"thread-id": "t1", "x-gym-bus-invocation": "x" * 500}, {}):
+            sent = {"authorization": f"Bearer {place.token}", **headers}
+            body = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
+            assert (await http.post(f"{place.url}/v1/chat/completions", json=body, headers=sent)).status_code == 200
+        told = [e.data.invocation for e in place.events(ModelCallRequested) if isinstance(e.data, ModelCallRequested)]
+        assert told == ["thread-id:t1", f"x-gym-bus-invocation:{'x' * 128}", None]

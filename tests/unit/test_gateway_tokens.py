@@ -11,8 +11,8 @@ from actors.token_chains import TokenChains
 from gym_bus.token_ids import digest_of, ids_of
 from schemas.conversation import DialectName
 from schemas.events import ModelCallCompleted, ModelCallRequested
+from tests.support.gateway_calls import NAMES, post
 from tests.support.gateway_place import GatewayPlace, gateway_place
-from tests.unit.test_gateway_faults import NAMES, post
 
 
 def answered(place: GatewayPlace) -> list[ModelCallCompleted]:

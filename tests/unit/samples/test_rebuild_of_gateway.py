@@ -8,8 +8,8 @@ from starlette.responses import JSONResponse
 
 from projections.samples import Rebuilt, Sample, check, rebuild
 from schemas.events import ModelCallCompleted
+from tests.support.gateway_calls import post
 from tests.support.gateway_place import GatewayPlace, gateway_place
-from tests.unit.test_gateway_faults import post
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 Turns = list[tuple[str, str]]
