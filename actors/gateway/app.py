@@ -8,20 +8,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
 
 import structlog
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from actors.gateway.conversations import Conversations, Known, TooMuch
 from actors.gateway.exchange import Exchange
 from actors.gateway.grants import Grant, Refused, read
-from actors.gateway.outlet import Outlet
+from actors.gateway.passing import Passing, retry_headers
 from actors.gateway.sessions import Sessions
 from gym_bus.clock import Clock
 from gym_bus.errors import Fenced, GymBusError
@@ -37,7 +37,6 @@ BODY_MAX_BYTES: Final = 32 * 1024 * 1024
 HEADERS_MAX_BYTES: Final = 32 * 1024
 CHARACTERS_A_TOKEN: Final = 4
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-RETRY_AFTER: Final = {"retry-after": "1"}
 
 
 class Gateway:
@@ -91,19 +90,7 @@ class Gateway:
         known = self._conversations.begin(grant, session)
         exchange = Exchange(dialect, backend, known.conversation, self._clock, body, dict(request.headers))
         self._start(exchange, known)
-        leaving = asyncio.ensure_future(_left(request))
-        try:
-            awaited: set[asyncio.Future[Any]] = {exchange.outlet.head, leaving}
-            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-            if not exchange.outlet.has_begun:
-                exchange.outlet.leave()
-                return Response(status_code=HTTPStatus.NO_CONTENT)  # nobody reads it
-            head = exchange.outlet.head.result()
-        finally:
-            leaving.cancel()
-        return StreamingResponse(
-            _pieces(exchange.outlet, request), head.status, headers={**head.headers, **_retry_headers(head.status)}
-        )
+        return Passing(exchange.outlet)
 
     def _grant(self, request: Request) -> Grant:
         given = request.path_params.get("token") or request.headers.get("x-api-key")
@@ -175,7 +162,7 @@ def _guarded(
         except GymBusError as error:
             log.warning("gateway_call_failed", reason=str(error))
             problem = Problem(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded_error", str(error))
-        return JSONResponse(dialect.write_problem(problem), problem.status, headers=_retry_headers(problem.status))
+        return JSONResponse(dialect.write_problem(problem), problem.status, headers=retry_headers(problem.status))
 
     return endpoint
 
@@ -209,27 +196,6 @@ def _parsed(content: bytes) -> Any:
         text = json.dumps(body, ensure_ascii=False)
         body = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     return body
-
-
-async def _left(request: Request) -> None:
-    """Wait until the client is gone."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _pieces(outlet: Outlet, request: Request) -> AsyncIterator[bytes]:
-    """Yield what the client gets; if it leaves, or the reading ends in any other way, the exchange hears of it."""
-    leaving = asyncio.ensure_future(_left(request))
-    leaving.add_done_callback(lambda _: outlet.leave())
-    try:
-        async for piece in outlet.pieces():
-            yield piece
-    finally:
-        leaving.cancel()
-
-
-def _retry_headers(status: int) -> dict[str, str]:
-    return RETRY_AFTER if status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE} else {}
 
 
 async def _healthy(_: Request) -> Response:

@@ -98,25 +98,27 @@ class Exchange:
             if retry_in_s is None:
                 return
             await asyncio.sleep(retry_in_s)
-            if self.outlet.has_left.is_set():
+            if self.outlet.has_left:
                 return
 
     async def _until_left(self, trying: Coroutine[Any, Any, float | None], call: OpenCall) -> float | None:
         """Make one try; when the client leaves, end it and state so. What is being recorded is recorded: half an append is none."""
         working = asyncio.ensure_future(trying)
-        leaving = asyncio.ensure_future(self.outlet.has_left.wait())
+        self.outlet.on_left = lambda: None if self._is_recording else working.cancel()
+        if self.outlet.has_left:
+            self.outlet.on_left()
         try:
-            await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done() and not self._is_recording:
-                working.cancel()
-                await asyncio.wait({working})
-                failure = Failure(kind="cancelled", message="the client left", stage="model", terminal=True)
-                await self.conversation.fail(call, failure, self._times(), parts=self._said())
-                return None
             return await working
+        except asyncio.CancelledError:
+            own = asyncio.current_task()
+            if not self.outlet.has_left or (own and own.cancelling()):
+                working.cancel()
+                raise
+            failure = Failure(kind="cancelled", message="the client left", stage="model", terminal=True)
+            await self.conversation.fail(call, failure, self._times(), parts=self._said())
+            return None
         finally:
-            leaving.cancel()
-            working.cancel()
+            self.outlet.on_left = None
 
     async def _try(self, call: OpenCall, request: Request, body: dict[str, Any]) -> float | None:
         """Ask once and answer the client; or state the failure, and return the wait before the next try if there is one."""
@@ -211,7 +213,7 @@ class Exchange:
             self._times(),
             tokens.evidence() if tokens else None,
             self._incoming.cost_usd if self._incoming else None,
-            is_unread=self.outlet.has_left.is_set(),
+            is_unread=self.outlet.has_left,
             was_shown=self.outlet.has_begun,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,43 +19,64 @@ class Head:
     headers: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What may be sent now: the head if it is the beginning, bytes, and whether that was all."""
+
+    head: Head | None
+    body: bytes
+    is_last: bool
+
+
 @dataclass
 class Outlet:
     """See the module."""
 
-    head: asyncio.Future[Head] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    has_left: asyncio.Event = field(default_factory=asyncio.Event)
-    _pieces: asyncio.Queue[bytes | None] = field(default_factory=lambda: asyncio.Queue(PIECES_MAX))
-
-    @property
-    def has_begun(self) -> bool:
-        """Return whether the client has got anything yet."""
-        return self.head.done()
+    has_left: bool = False
+    has_begun: bool = False
+    on_left: Callable[[], object] | None = None
+    _pieces: asyncio.Queue[Head | bytes | None] = field(default_factory=lambda: asyncio.Queue(PIECES_MAX))
 
     def begin(self, status: int, headers: dict[str, str]) -> None:
         """Say how the answer begins, once."""
-        if not self.head.done():
-            self.head.set_result(Head(status, headers))
+        if not self.has_begun:
+            self.has_begun = True
+            if not self.has_left:
+                self._pieces.put_nowait(Head(status, headers))
 
     async def put(self, piece: bytes) -> None:
         """Hand a piece over, waiting for room; what is for a client that has left is thrown away."""
-        if piece and not self.has_left.is_set():
+        if piece and not self.has_left:
             await self._pieces.put(piece)
 
     async def end(self) -> None:
         """Say that this was all."""
-        if not self.has_left.is_set():
+        if not self.has_left:
             await self._pieces.put(None)
 
     def leave(self) -> None:
         """Say that the client is gone."""
-        if not self.has_left.is_set():
-            self.has_left.set()
+        if not self.has_left:
+            self.has_left = True
             while not self._pieces.empty():
                 self._pieces.get_nowait()
             self._pieces.put_nowait(None)
+            if self.on_left:
+                self.on_left()
 
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield what the client gets."""
-        while (piece := await self._pieces.get()) is not None:
-            yield piece
+    async def take(self) -> Ready:
+        """Wait for something to send; return all that is there, in one piece."""
+        head: Head | None = None
+        body: list[bytes] = []
+        piece = await self._pieces.get()
+        while True:
+            match piece:
+                case Head():
+                    head = piece
+                case None:
+                    return Ready(head, b"".join(body), is_last=True)
+                case _:
+                    body.append(piece)
+            if self._pieces.empty():
+                return Ready(head, b"".join(body), is_last=False)
+            piece = self._pieces.get_nowait()
