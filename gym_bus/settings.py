@@ -42,6 +42,7 @@ class Settings(Frozen):
     idle_exit_s: float = Field(default=1800.0, gt=1)
     gateway_host: str = "127.0.0.1"
     gateway_port: int = Field(default=0, ge=0, le=65535)
+    default_host: str | None = None
 
     @model_validator(mode="after")
     def _lease_within_ack_wait(self) -> Self:

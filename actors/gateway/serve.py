@@ -23,6 +23,7 @@ from gym_bus.clock import SystemClock
 from gym_bus.codec import Codec
 from gym_bus.event_log import EventLog
 from gym_bus.nats_bus import connect
+from gym_bus.reach import listen_at, url_of
 from gym_bus.redaction import Redactor
 from gym_bus.secrets_store import SecretsStore
 from gym_bus.server import BusAddress
@@ -47,25 +48,31 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def listening(settings: Settings, directory: Path) -> Generator[tuple[list[socket.socket], dict[str, str]]]:
-    """Give two bound sockets, and where they are: `url` and `socket`. The unix socket's file is removed afterwards."""
+    """Give bound sockets, and where they are: `url`, `socket`, and with a `default_host` what others reach: `remote_url`.
+
+    The unix socket's file is removed afterwards.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "gateway.sock"
     path.unlink(missing_ok=True)
-    tcp = socket.create_server((settings.gateway_host, settings.gateway_port), backlog=BACKLOG)
-    unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sockets = [socket.create_server((settings.gateway_host, settings.gateway_port), backlog=BACKLOG)]
+    where = {"url": url_of(sockets[0]), "socket": str(path)}
     try:
+        if settings.default_host:
+            sockets.append(listen_at(settings.default_host, settings.gateway_port, BACKLOG))
+            where["remote_url"] = url_of(sockets[-1])
+        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sockets.append(unix)
         unix.bind(str(path))
         path.chmod(0o600)
         unix.listen(BACKLOG)
-        host, port = tcp.getsockname()[:2]
-        where = {"url": f"http://{host}:{port}", "socket": str(path)}
         written = directory / f".{ADDRESS_FILE}"
         written.write_text(json.dumps(where) + "\n", encoding="utf-8")
         written.replace(directory / ADDRESS_FILE)
-        yield [tcp, unix], where
+        yield sockets, where
     finally:
-        tcp.close()
-        unix.close()
+        for listener in sockets:
+            listener.close()
         path.unlink(missing_ok=True)
 
 
