@@ -10,7 +10,6 @@ from typing import Final
 from actors.gateway.grants import Grant, Refused
 from gym_bus.clock import Clock
 from gym_bus.event_log import EventLog
-from gym_bus.subjects import event_subject
 from schemas.events import ActivationCompleted, ActivationFailed, SessionClosed, SessionFailed, SessionRequested
 
 TRUSTED_FOR_S: Final = 5.0
@@ -57,13 +56,19 @@ class Sessions:
     async def _look(self, grant: Grant, known: _Known | None, now: float) -> _Known:
         where = grant.conversation
         session = where.sibling("harness", where.key)
-        for ending in (SessionClosed, SessionFailed, ActivationCompleted, ActivationFailed):
-            last = await self._log.last(event_subject(session, ending.subject_kind()))
-            if last and getattr(last.data, "activation", grant.activation) >= grant.activation:
-                self._known.pop(grant, None)
-                what = "activation" if hasattr(last.data, "activation") else "session"
-                msg = f"the {what} that this token was for is over"
-                raise Refused(msg)
+        async for event in self._log.read(f"{session.prefix}.>", latest=True):
+            match event.data:
+                case SessionClosed() | SessionFailed():
+                    what = "session"
+                case ActivationCompleted(activation=ended) | ActivationFailed(activation=ended) if (
+                    ended >= grant.activation
+                ):
+                    what = "activation"
+                case _:
+                    continue
+            self._known.pop(grant, None)
+            msg = f"the {what} that this token was for is over"
+            raise Refused(msg)
         if known:
             return _Known(known.session, now)
         pattern = SHARD_PATTERN.format(shard=where.shard, run=where.run_id, rollout=where.rollout_id)
