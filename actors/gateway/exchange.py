@@ -51,6 +51,14 @@ BUDGET_EXHAUSTED: Final = "budget_exhausted"
 STREAM_HEADERS: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """An answer that is whole, and what of it the client has not got yet."""
+
+    reply: Reply
+    held: bytes
+
+
 @dataclass
 class Exchange:
     """See the module. The client speaks `client`; what it gets comes out of `outlet`."""
@@ -64,6 +72,7 @@ class Exchange:
     outlet: Outlet = field(default_factory=Outlet)
     _relay: Relay | None = None
     _incoming: Incoming | None = None
+    _tokens: TokenReading | None = None
     _began: float = 0.0
     _is_recording: bool = False
 
@@ -93,6 +102,8 @@ class Exchange:
         while True:
             call = await self.conversation.ask(request, self.backend.target, written.dropped, self._invocation())
             self._began, self._relay, self._incoming, self._is_recording = self.clock.monotonic(), None, None, False
+            kind = self.backend.logprob_kind
+            self._tokens = TokenReading(kind) if kind else None
             boundary.reach("model", "effect_started")
             retry_in_s = await self._until_left(self._try(call, request, body), call)
             if retry_in_s is None:
@@ -129,13 +140,18 @@ class Exchange:
                 if status != HTTPStatus.OK:
                     said = (await incoming.body()).decode(errors="replace")
                     raise failure_of(status, incoming.headers, said, self.backend.url)
-                await (self._stream if request.is_streamed else self._answer_whole)(call, request, incoming)
-                return None
+                whole = await (self._streamed if request.is_streamed else self._at_once)(request, incoming)
         except (Malformed, Unexpressible) as error:  # no answer at all, or one that the client's dialect cannot say
-            problem = answer_failure(str(error), self.backend.url)
+            return await self._failed(call, answer_failure(str(error), self.backend.url), status, said)
         except ModelError as error:
-            problem = error
-        return await self._failed(call, problem, status, said)
+            return await self._failed(call, error, status, said)
+        boundary.reach("model", "effect_done")
+        self._is_recording = True  # the backend's deadline is over, and no client cuts this short
+        await self.conversation.complete(call, self._answered(whole.reply))
+        boundary.reach("model", "result_appended")
+        self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS if request.is_streamed else JSON_HEADERS))
+        await self.outlet.put(whole.held)
+        return None
 
     async def _failed(self, call: OpenCall, problem: ModelError, status: int | None, said: str) -> float | None:
         failure = problem.failure
@@ -150,39 +166,29 @@ class Exchange:
             await self._refuse(Problem(code, failure.kind, failure.message))
         return retry_in_s
 
-    async def _answer_whole(self, call: OpenCall, request: Request, incoming: Incoming) -> None:
+    async def _at_once(self, request: Request, incoming: Incoming) -> _Whole:
+        """Read an answer that comes in one piece; the client gets nothing of it before it is recorded."""
         content = await incoming.body()
-        boundary.reach("model", "effect_done")
         answer = object_of(content)
         reply = self.backend.dialect.read_reply(answer)
-        tokens = self._token_reading()
-        if tokens:
-            tokens.feed(answer)
+        if self._tokens:
+            self._tokens.feed(answer)
         if self.client.name != self.backend.dialect.name:
             content = json.dumps(self.client.write_reply(reply, request), ensure_ascii=False).encode(errors="replace")
-        self._is_recording = True
-        await self.conversation.complete(call, self._answered(reply, tokens))
-        boundary.reach("model", "result_appended")
-        self.outlet.begin(HTTPStatus.OK, dict(JSON_HEADERS))
-        await self.outlet.put(content)
+        return _Whole(reply, content)
 
-    async def _stream(self, call: OpenCall, request: Request, incoming: Incoming) -> None:
+    async def _streamed(self, request: Request, incoming: Incoming) -> _Whole:
+        """Pass an answer on as it comes, but for its end."""
         is_native = self.client.name == self.backend.dialect.name
         writer = None if is_native else self.client.stream_writer(request)
-        tokens = self._token_reading()
         hides_usage = self._hides_usage(request)
-        relay = self._relay = Relay(self.backend.dialect, writer, self.clock, tokens, hides_usage=hides_usage)
+        relay = self._relay = Relay(self.backend.dialect, writer, self.clock, self._tokens, hides_usage=hides_usage)
         async for chunk in incoming.chunks:
             if ready := relay.feed(chunk):
                 self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS))
                 await self.outlet.put(ready)
         held = relay.end()
-        boundary.reach("model", "effect_done")
-        self._is_recording = True
-        await self.conversation.complete(call, self._answered(relay.reply(), tokens))
-        boundary.reach("model", "result_appended")
-        self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS))
-        await self.outlet.put(held)
+        return _Whole(relay.reply(), held)
 
     async def _refuse(self, problem: Problem) -> None:
         """Tell the client of an error: as its answer, or in mid-stream."""
@@ -203,15 +209,11 @@ class Exchange:
         is_chat = self.client.name == self.backend.dialect.name == "chat"
         return is_chat and request.is_streamed and not request.wants_usage
 
-    def _token_reading(self) -> TokenReading | None:
-        kind = self.backend.logprob_kind
-        return TokenReading(kind) if kind else None
-
-    def _answered(self, reply: Reply, tokens: TokenReading | None) -> Answered:
+    def _answered(self, reply: Reply) -> Answered:
         return Answered(
             reply,
             self._times(),
-            tokens.evidence() if tokens else None,
+            self._tokens.evidence() if self._tokens else None,
             self._incoming.cost_usd if self._incoming else None,
             is_unread=self.outlet.has_left,
             was_shown=self.outlet.has_begun,

@@ -363,3 +363,20 @@ async def test_what_a_stream_cost_is_in_the_log_whether_its_client_asks_or_not(a
         [done] = place.events(ModelCallCompleted)
         assert isinstance(done.data, ModelCallCompleted)
         assert (done.data.usage.input_tokens, done.data.usage.output_tokens) == (3, 2)
+
+
+async def test_a_slow_log_is_no_slow_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline of a call is over when the answer is there: recording takes what it takes, and is never cut in the middle."""
+    complete = Conversation.complete
+
+    async def slowly(self: Conversation, *arguments: Any, **more: Any) -> None:
+        await asyncio.sleep(1.5)
+        await complete(self, *arguments, **more)
+
+    monkeypatch.setattr(Conversation, "complete", slowly)
+    async with gateway_place(timeout_s=1) as place:
+        place.upstream.answers = [words()]
+        for streamed in (False, True):
+            assert (await post(place, stream=streamed)).status_code == 200
+        assert len(place.events(ModelCallCompleted)) == 2
+        assert not place.events(ModelCallFailed)
