@@ -7,6 +7,7 @@ does; a user's `.netrc` is not looked at.
 
 from __future__ import annotations
 
+import io
 import os
 import ssl
 import urllib.request
@@ -25,6 +26,8 @@ KEPT_FOR_S: Final = 4.0
 """A connection that nobody uses is closed before the usual server (5 s) closes it under a call."""
 HEADER_MAX_BYTES: Final = 64 * 1024
 CHUNK_BYTES: Final = 256 * 1024
+AT_ONCE_BYTES: Final = 1024 * 1024
+"""What is larger is sent piece by piece, so that other calls have their turn."""
 
 
 class NoConnection(Exception):
@@ -92,9 +95,10 @@ class HttpClient:
             "".join(headers.values()).encode("ascii")
         except UnicodeEncodeError as error:
             raise Unsendable(f"a header cannot be encoded: {error.reason}") from error
+        body = content if len(content) <= AT_ONCE_BYTES else io.BytesIO(content)
         try:
             response = await self._opened().post(
-                url, data=content, headers=headers, allow_redirects=False, proxy=_proxy_of(url)
+                url, data=body, headers=headers, allow_redirects=False, proxy=_proxy_of(url)
             )
         except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, ValueError, OSError) as error:
             raise _named(error) from error

@@ -7,6 +7,7 @@ always findable and none is made twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 from gym_bus.errors import GymBusError, Permanent
@@ -54,6 +55,17 @@ class Box(Protocol):
 
     async def destroy(self) -> None:
         """End everything in the machine and remove its files; safe to repeat."""
+        ...
+
+
+class WithWayOut(Protocol):
+    """A machine without a network that can be given one address: a port on its own loopback, behind which is the gateway."""
+
+    async def open_way_out(self, gateway: Path, port: int) -> str:
+        """Carry connections at 127.0.0.1:`port` in the machine to the unix socket `gateway`; return the address inside.
+
+        Raises `BoxLost`. It ends with the machine.
+        """
         ...
 
 

@@ -23,6 +23,7 @@ from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.processes import refusal
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from providers.sandboxes.standing_shell import StandingShell
+from providers.sandboxes.way_out import PORT, WayOut
 from schemas.config import Bubblewrap
 
 INSTALL: Final = "apt-get install bubblewrap"
@@ -45,6 +46,7 @@ class BubblewrapBox:
         self._forget = forget
         self._one_at_a_time = asyncio.Lock()
         self._is_destroyed = False
+        self._ways_out: list[WayOut] = []
 
     @property
     def is_alive(self) -> bool:
@@ -68,10 +70,19 @@ class BubblewrapBox:
                 self._shell.kill()  # what the command did is unknown, and so is the state of the shell
                 raise
 
+    async def open_way_out(self, gateway: Path, port: int = PORT) -> str:
+        """See `WithWayOut`."""
+        if not self.is_alive:
+            raise BoxLost(f"sandbox {self._label} is gone")
+        self._ways_out.append(await WayOut.open(self._shell.first_pid, gateway, port))
+        return f"http://127.0.0.1:{port}"
+
     async def destroy(self) -> None:
         """End everything in the machine and remove its files; safe to repeat."""
         if not self._is_destroyed:
             self._is_destroyed = True
+            for way in self._ways_out:
+                await way.close()
             await self._shell.end()
             await self._forget()
 

@@ -64,6 +64,13 @@ class StandingShell:
         except (TimeoutError, BoxLost) as error:
             raise CreateFailed("bubblewrap did not start") from error
 
+    @property
+    def first_pid(self) -> int:
+        """Return the pid, as this machine sees it, of the box's first process; raises `BoxLost` if there is none."""
+        if found := children(self._process.pid):
+            return found[0]
+        raise BoxLost("the sandbox's first process is gone")
+
     async def run(self, command: str, timeout_s: float) -> ExecResult:
         """Run one command; raises `BoxLost` if the shell dies or says what it should not."""
         nonce, started = secrets.token_hex(8), self._loop.time()

@@ -17,16 +17,10 @@ from actors.gateway.serve import listening
 from gym_bus.errors import Permanent
 from gym_bus.reach import REACHED, listen_at, probe, reachable, url_of
 from gym_bus.settings import Settings
+from tests.support.own_address import own_address
 from tests.support.upstream import served
 
 TOOLS = ["curl", "wget", "python3", "node", "bash"]
-
-
-def own_address() -> str:
-    """Return an address of this machine that is not its loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probing:
-        probing.connect(("192.0.2.1", 9))  # nothing is sent
-        return str(probing.getsockname()[0])
 
 
 @pytest.mark.parametrize(
