@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from gym_bus.blobs import Blobs
 from gym_bus.errors import GymBusError, Permanent
+from providers.sandboxes.snapshots import Taken
+from schemas.snapshots import Manifest
+from schemas.values import BlobRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,21 @@ class WithWayOut(Protocol):
 
         Raises `BoxLost`. It ends with the machine.
         """
+        ...
+
+
+class WithSnapshots(Protocol):
+    """A machine whose files can be kept, and made again in another one, of another provider too. Files, never processes."""
+
+    async def snapshot(self, blobs: Blobs, previous: Manifest | None = None) -> Taken:
+        """Store what is in the workspace, between two commands; what `previous` holds already is not stored again.
+
+        Raises `BoxLost`, `TooLarge`, `Retryable` if the store refuses.
+        """
+        ...
+
+    async def restore(self, ref: BlobRef, blobs: Blobs) -> None:
+        """Fill an empty workspace with a snapshot; raises `BoxLost`, `NotEmpty`, `Corrupt`."""
         ...
 
 

@@ -17,14 +17,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+from gym_bus.blobs import Blobs
 from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult, SandboxUnavailable
 from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, Tools, argv
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.processes import refusal
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
+from providers.sandboxes.snapshots import Taken, restore, take
 from providers.sandboxes.standing_shell import StandingShell
 from providers.sandboxes.way_out import PORT, WayOut
 from schemas.config import Bubblewrap
+from schemas.snapshots import Manifest
+from schemas.values import BlobRef
 
 INSTALL: Final = "apt-get install bubblewrap"
 ADVICE: Final = (
@@ -76,6 +80,22 @@ class BubblewrapBox:
             raise BoxLost(f"sandbox {self._label} is gone")
         self._ways_out.append(await WayOut.open(self._shell.first_pid, gateway, port))
         return f"http://127.0.0.1:{port}"
+
+    async def snapshot(self, blobs: Blobs, previous: Manifest | None = None) -> Taken:
+        """See `WithSnapshots`."""
+        async with self._one_at_a_time:
+            if self._is_destroyed:
+                raise BoxLost(f"sandbox {self._label} is gone, and its files with it")
+            return await asyncio.to_thread(take, self._shell.room.work, blobs, previous=previous)
+
+    async def restore(self, ref: BlobRef, blobs: Blobs) -> None:
+        """See `WithSnapshots`."""
+        async with self._one_at_a_time:
+            if not self.is_alive:
+                raise BoxLost(f"sandbox {self._label} is gone; nothing was restored")
+            room = self._shell.room
+            uid = None if room.uid == os.getuid() else room.uid
+            await asyncio.to_thread(restore, ref, blobs, room.work, uid=uid)
 
     async def destroy(self) -> None:
         """End everything in the machine and remove its files; safe to repeat."""

@@ -39,7 +39,7 @@ class StandingShell:
 
     def __init__(self, process: subprocess.Popen[bytes], room: Room, limits: SandboxLimits) -> None:
         self._process = process
-        self._room = room
+        self.room = room
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._input, self._status = pipe(process.stdin).fileno(), pipe(process.stdout).fileno()
@@ -74,7 +74,7 @@ class StandingShell:
     async def run(self, command: str, timeout_s: float) -> ExecResult:
         """Run one command; raises `BoxLost` if the shell dies or says what it should not."""
         nonce, started = secrets.token_hex(8), self._loop.time()
-        path = self._room.pipes / nonce
+        path = self.room.pipes / nonce
         reader = self._open(path)
         self._is_busy, code = True, None
         try:
@@ -112,11 +112,11 @@ class StandingShell:
 
     def _open(self, path: Path) -> PipeReader:
         """Make the named pipe of one command, which only the box's user can write to."""
-        if self._room.uid == os.getuid():
+        if self.room.uid == os.getuid():
             os.mkfifo(path, 0o600)
         else:
             os.mkfifo(path, 0o200)
-            os.chown(path, self._room.uid, self._room.uid)
+            os.chown(path, self.room.uid, self.room.uid)
         return PipeReader(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), self._limits.output_bytes)
 
     async def _write(self, text: str) -> None:
