@@ -45,10 +45,13 @@ class Entry(Frozen):
 
 
 class LeftOut(Frozen):
-    """Something that a snapshot cannot hold, could not read, or that was another kind of thing at each look."""
+    """Something that a snapshot cannot hold, could not read, or that was another kind of thing at each look.
+
+    Links are left out of a selection of files only.
+    """
 
     path: str
-    reason: Literal["device", "pipe", "socket", "unreadable", "changing"]
+    reason: Literal["device", "pipe", "socket", "unreadable", "changing", "link"]
 
 
 class Manifest(Frozen):

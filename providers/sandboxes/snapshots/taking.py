@@ -24,6 +24,7 @@ from gym_bus.blobs import Blobs
 from gym_bus.errors import Corrupt
 from providers.sandboxes.snapshots.limits import SnapshotLimits, TooLarge, written
 from providers.sandboxes.snapshots.packs import Packs
+from providers.sandboxes.snapshots.selecting import Selection
 from schemas.snapshots import Entry, LeftOut, Manifest, Piece, Stamp
 from schemas.values import BlobRef
 
@@ -51,12 +52,22 @@ class Taken:
     read_bytes: int
 
 
-def take(root: Path, blobs: Blobs, *, previous: Manifest | None = None, limits: SnapshotLimits | None = None) -> Taken:
+def take(
+    root: Path,
+    blobs: Blobs,
+    *,
+    previous: Manifest | None = None,
+    limits: SnapshotLimits | None = None,
+    only: Selection | None = None,
+) -> Taken:
     """Store a snapshot of `root`, building on `previous`. Blocking.
+
+    With `only`, it holds nothing but the files that are wanted and the directories they are in: no links, which are left out with a
+    reason, and a second name of a file is a file of its own. So what is handed on to a grader is what it seems to be.
 
     Raises `TooLarge`, `Retryable` if the store refuses, and `OSError` if `root` itself cannot be read.
     """
-    walk = _Walk(blobs, previous, limits or SnapshotLimits())
+    walk = _Walk(blobs, previous, limits or SnapshotLimits(), only)
     with _opened(os.fsencode(root), DIRECTORY, None) as handle:
         walk.directory(handle, b"", 0)
     manifest = Manifest(packs=walk.packs.finish(), entries=tuple(walk.entries), left_out=tuple(walk.left_out))
@@ -78,7 +89,8 @@ def load(ref: BlobRef, blobs: Blobs) -> Manifest:
 
 
 class _Walk:
-    def __init__(self, blobs: Blobs, previous: Manifest | None, limits: SnapshotLimits) -> None:
+    def __init__(self, blobs: Blobs, previous: Manifest | None, limits: SnapshotLimits, only: Selection | None) -> None:
+        self._only = only
         self.packs = Packs(blobs, previous)
         self.entries: list[Entry] = []
         self.left_out: list[LeftOut] = []
@@ -112,11 +124,17 @@ class _Walk:
             raise TooLarge(msg)
         status = os.stat(name, dir_fd=handle, follow_symlinks=False)
         kind = stat.S_IFMT(status.st_mode)
+        if self._only and not (self._only.may_hold if kind == stat.S_IFDIR else self._only.wants)(written(path)):
+            return
         if kind == stat.S_IFDIR:
             with _opened(name, DIRECTORY, handle) as inner:
                 status = os.fstat(inner)
                 self.entries.append(_entry(path, "directory", status))
                 self.directory(inner, path, depth + 1)
+                if self._only and self.entries[-1].path == written(path) and not self._only.wants(written(path)):
+                    self.entries.pop()  # it might have held something wanted, and did not
+        elif kind == stat.S_IFLNK and self._only:
+            self.left_out.append(LeftOut(path=written(path), reason="link"))
         elif kind == stat.S_IFLNK:
             target = written(os.readlink(name, dir_fd=handle))
             self.entries.append(_entry(path, "link", status).model_copy(update={"target": target}))
@@ -133,7 +151,7 @@ class _Walk:
                 self.left_out.append(LeftOut(path=written(path), reason="device"))  # it was another thing a moment ago
                 return
             first_name = self._names.setdefault((status.st_dev, status.st_ino), written(path))
-            if first_name != written(path):
+            if first_name != written(path) and not self._only:
                 self.entries.append(_entry(path, "hard", status).model_copy(update={"target": first_name}))
                 return
             self._bytes += status.st_size
