@@ -1,6 +1,7 @@
 """Budgets: what a rollout's attempt and a whole run have used up, counted from recorded answers, and which limit that reaches.
 
-What is under way when a limit is reached finishes; the next call is refused. So a budget can be passed by what was under way.
+What is under way when a limit is reached finishes; the next call is refused. So a budget of tokens or money can be passed by what was
+under way; calls are counted when they begin, so that there are never more of those, but for what other processes begin at that moment.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from gym_bus.clock import Clock
 from gym_bus.event_log import EventLog
 from gym_bus.subjects import AggregateId, event_subject
 from schemas.config import Budget, ModelConfig, Prices, ServedModel
+from schemas.envelope import Envelope
 from schemas.events import BudgetExhausted, ModelCallCompleted, RunStarted, SessionRequested
 from schemas.ids import RUN_LEVEL
 from schemas.values import Usage
@@ -56,10 +58,10 @@ def cost_of(model: ModelConfig, usage: Usage, told_usd: float | None) -> float |
     return round(dollars / MILLION, 9)
 
 
-def reached(budget: Budget, spent: Spent, wall_s: float) -> tuple[str, float, float] | None:
-    """Return the first limit that is used up: its name, what was allowed, what is used."""
+def reached(budget: Budget, spent: Spent, wall_s: float, under_way: int = 0) -> tuple[str, float, float] | None:
+    """Return the first limit that is used up: its name, what was allowed, what is used; calls `under_way` count as made."""
     used: dict[str, float] = {
-        "model_calls": spent.model_calls,
+        "model_calls": spent.model_calls + under_way,
         "input_tokens": spent.input_tokens,
         "output_tokens": spent.output_tokens,
         "total_tokens": spent.input_tokens + spent.output_tokens,
@@ -79,12 +81,14 @@ class _Run:
     spent: Spent = Spent()
     started_at: datetime | None = None
     read_to: int = 0
+    unread: dict[int, ModelCallCompleted] = field(default_factory=dict)
+    under_way: int = 0
     looked_at: float | None = None
     turn_to_look: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class RunSpending:
-    """What whole runs have used up, read from the log: of all processes, up to a fifth of a second ago."""
+    """What whole runs have used up: by this process up to now, by others up to a fifth of a second ago, as the log has it."""
 
     def __init__(self, log: EventLog, clock: Clock) -> None:
         """Read `log`."""
@@ -92,23 +96,38 @@ class RunSpending:
         self._clock = clock
         self._runs: dict[str, _Run] = {}
 
-    async def exhausted(
-        self, where: AggregateId, asked: SessionRequested, asked_at: datetime, spent: Spent
+    async def begin(
+        self, where: AggregateId, asked: SessionRequested, asked_at: datetime, spent: Spent, under_way: int = 0
     ) -> BudgetExhausted | None:
-        """Return what keeps a session from another call: its own budget or its run's; None if nothing does.
+        """Count a call in, unless something keeps a session from it: its own budget, or its run's. Return what does.
 
-        `spent` is the session's own. The log is looked at only if the run has a budget.
+        `spent` and the calls `under_way` are the session's own. The log is looked at only if the run has a budget. What is
+        counted in is counted out by `end`.
         """
         budget = asked.budget
         now = self._clock.now()
-        if budget.rollout != Budget() and (found := reached(budget.rollout, spent, (now - asked_at).total_seconds())):
+        age_s = (now - asked_at).total_seconds()
+        if budget.rollout != Budget() and (found := reached(budget.rollout, spent, age_s, under_way)):
             return _exhausted("rollout", found)
         if budget.run != Budget():
             run = await self._look(where)
             wall_s = (now - run.started_at).total_seconds() if run.started_at else 0.0
-            if found := reached(budget.run, run.spent, wall_s):
+            so_far = run.spent
+            for done in run.unread.values():
+                so_far = so_far.plus(done)
+            if found := reached(budget.run, so_far, wall_s, run.under_way):
                 return _exhausted("run", found)
+            run.under_way += 1
         return None
+
+    def end(self, where: AggregateId, asked: SessionRequested, done: Envelope | None) -> None:
+        """Count a call out that was counted in, with its recorded answer if it got one."""
+        run = self._runs.get(where.run_id)
+        if run is None or asked.budget.run == Budget():
+            return
+        run.under_way -= 1
+        if done and isinstance(done.data, ModelCallCompleted) and done.sequence > run.read_to:
+            run.unread[done.sequence] = done.data
 
     async def _look(self, where: AggregateId) -> _Run:
         run = self._runs.setdefault(where.run_id, _Run(where.shard))
@@ -125,6 +144,7 @@ class RunSpending:
                 if isinstance(event.data, ModelCallCompleted):
                     run.spent = run.spent.plus(event.data)
                     run.read_to = event.sequence
+                    run.unread.pop(event.sequence, None)
             run.looked_at = now
         return run
 

@@ -49,6 +49,7 @@ from schemas.ids import WORKER_KINDS, WorkerKind
 log = structlog.get_logger(__name__)
 
 BUS_WAIT_S: Final = 60.0
+TOLD_AFTER_S: Final = 2.0
 MAX_HOSTS: Final = 256
 ALONE: Final = frozenset({"projector", "gateway"})
 DRAIN_ORDER: Final = ("collector", "harness", "verifier", "sandbox")
@@ -86,10 +87,14 @@ async def find_bus(settings: Settings) -> BusAddress:
         return BusAddress(
             settings.bus_url, dict.fromkeys((*WORKER_KINDS, "model", "projector", "cli"), settings.bus_password or "")
         )
-    deadline = asyncio.get_running_loop().time() + BUS_WAIT_S
-    while asyncio.get_running_loop().time() < deadline:
+    began = asyncio.get_running_loop().time()
+    is_told = False
+    while (waited_s := asyncio.get_running_loop().time() - began) < BUS_WAIT_S:
         if address := server.address():
             return address
+        if waited_s > TOLD_AFTER_S and not is_told:
+            is_told = True
+            log.info("waiting_for_bus", data_dir=str(settings.data_dir), up_to_s=BUS_WAIT_S, start_it="gym-bus bus up")
         await asyncio.sleep(0.01)
     msg = f"no bus under {settings.data_dir} after {BUS_WAIT_S:.0f} s: `gym-bus bus up` starts one"
     raise Retryable(msg)

@@ -400,3 +400,14 @@ class RunConfig(Frozen):
     shuffle_seed: int | None = None
     limit: int | None = Field(default=None, ge=1)
     shards: int = Field(default=1, ge=1, le=64)
+
+    @model_validator(mode="after")
+    def _money_can_be_counted(self) -> Self:
+        """Refuse a budget of money that nothing would ever be counted against."""
+        limits = {"rollout": self.budget.rollout.cost_usd, "run": self.budget.run.cost_usd}
+        wanted = [f"budget.{whose}.cost_usd" for whose, limit in limits.items() if limit is not None]
+        is_told = isinstance(self.model, LitellmModel) or (isinstance(self.model, ServedModel) and self.model.prices)
+        if wanted and not is_told:
+            msg = f"{wanted[0]} needs model.prices, or a backend that says what a call costs (model.type=litellm)"
+            raise ValueError(msg)
+        return self

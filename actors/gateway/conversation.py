@@ -15,7 +15,7 @@ from actors.gateway.sessions import OpenSession
 from actors.token_chains import TokenChains
 from gym_bus.errors import Fenced, GymBusError
 from gym_bus.event_log import Draft, EventLog, Writer
-from providers.models.backends import Target
+from providers.models.base import Target
 from providers.models.dialect_model import STOPS, usage_of
 from providers.models.evidence import TokenEvidence
 from schemas.base import Event
@@ -104,7 +104,7 @@ class Conversation:
         """
         async with self._turn_to_write:
             await self._claimed()
-            await self._check_budget()
+            await self._count_in()
             place = self._lineage.place(request.turns, invocation)
             digest = tools_digest(request)
             is_known = self._tools.get(place.parent_id) == digest and place.parent_id is not None
@@ -127,7 +127,11 @@ class Conversation:
                 invocation=invocation,
             )
             tag = f"{place.digest[:24]}/{place.tries}"
-            event = await self._append(Draft(asked, place.parent_id or self._session.request_id, tag))
+            try:
+                event = await self._append(Draft(asked, place.parent_id or self._session.request_id, tag))
+            except BaseException:
+                self._count_out(None)
+                raise
             self._note(event)
             return OpenCall(event.event_id, place)
 
@@ -190,17 +194,19 @@ class Conversation:
         )
         await self._answer(call, failed)
 
-    async def _check_budget(self) -> None:
+    async def _count_in(self) -> None:
         """Raise `OverBudget` if nothing more may be asked; the first refusal by a limit is stated."""
-        session = self._session
-        where = self._grant.conversation
-        found = await self._spending.exhausted(where, session.request, session.asked_at, self._spent)
+        session, where, under_way = self._session, self._grant.conversation, len(self._open)
+        found = await self._spending.begin(where, session.request, session.asked_at, self._spent, under_way)
         if found is None:
             return
         if (found.scope, found.limit) not in self._exhausted:
             tag = f"{found.scope}/{found.limit}"
             self._note(await self._append(Draft(found, session.request_id, tag)))
         raise OverBudget(found)
+
+    def _count_out(self, answered: Envelope | None) -> None:
+        self._spending.end(self._grant.conversation, self._session.request, answered)
 
     async def _state_late(self, late: ModelCallLate) -> None:
         """Keep an answer that nothing builds on, in an aggregate that nobody else writes."""
@@ -209,8 +215,13 @@ class Conversation:
         await self._log.append_alone(beside, self._grant.attempt, Draft(late, late.request_id))
 
     async def _answer(self, call: OpenCall, data: Event) -> None:
-        async with self._turn_to_write:
-            self._note(await self._append(Draft(data, call.id)))
+        event: Envelope | None = None
+        try:
+            async with self._turn_to_write:
+                event = await self._append(Draft(data, call.id))
+                self._note(event)
+        finally:
+            self._count_out(event)
 
     async def _append(self, draft: Draft) -> Envelope:
         if self._writer is None:

@@ -102,8 +102,7 @@ class Exchange:
         while True:
             call = await self.conversation.ask(request, self.backend.target, written.dropped, self._invocation())
             self._began, self._relay, self._incoming, self._is_recording = self.clock.monotonic(), None, None, False
-            kind = self.backend.logprob_kind
-            self._tokens = TokenReading(kind) if kind else None
+            self._tokens = None
             boundary.reach("model", "effect_started")
             retry_in_s = await self._until_left(self._try(call, request, body), call)
             if retry_in_s is None:
@@ -137,6 +136,8 @@ class Exchange:
         try:
             async with self.backend.open(body, call.id, self.headers) as incoming:
                 status, self._incoming = incoming.status, incoming
+                kind = self.backend.logprob_kind
+                self._tokens = TokenReading(kind) if kind else None
                 if status != HTTPStatus.OK:
                     said = (await incoming.body()).decode(errors="replace")
                     raise failure_of(status, incoming.headers, said, self.backend.url)

@@ -21,6 +21,7 @@ from gym_bus.subjects import AggregateId
 from providers.models.backoff import backoff_s
 from providers.models.base import Model, ModelCall, ModelError, context_digest
 from schemas.config import ModelConfig
+from schemas.envelope import Envelope
 from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested
 from schemas.values import Failure
 from tools.shell import SHELL
@@ -64,9 +65,9 @@ class ModelHandlers:
         return None
 
     async def _is_out_of_budget(self, drive: Drive[SessionState], conversation: AggregateId) -> bool:
-        """State that no further call may be made, if that is so."""
+        """Count a call in; or state that no further one may be made, if that is so."""
         state = drive.state
-        exhausted = await self._spending.exhausted(conversation, state.request, state.started_at, state.spent)
+        exhausted = await self._spending.begin(conversation, state.request, state.started_at, state.spent)
         if exhausted is None:
             return False
         tag = f"{exhausted.scope}/{exhausted.limit}"
@@ -75,6 +76,15 @@ class ModelHandlers:
 
     async def _try(self, drive: Drive[SessionState], effect: CallModel, conversation: AggregateId) -> float | None:
         """Make one try; return the wait before the next one, None if there is none."""
+        outcome: Envelope | None = None
+        try:
+            outcome = await self._tried(drive, effect, conversation)
+        finally:
+            self._spending.end(conversation, drive.state.request, outcome)
+        return outcome.data.retry_in_s if isinstance(outcome.data, ModelCallFailed) else None
+
+    async def _tried(self, drive: Drive[SessionState], effect: CallModel, conversation: AggregateId) -> Envelope:
+        """State a try, make it, state what came of it; return the last."""
         state = drive.state
         config = state.request.model
         new_messages = state.messages[state.sent :]
@@ -84,8 +94,20 @@ class ModelHandlers:
             else state.context_digest
         )
         tries = state.call_tries + 1
+        model = self._model_for(config)
+        session = f"{conversation.prefix}.{drive.attempt}"
+        call = replace(_model_call(state, "", effect.turn, tries), session=session)
+        target = await model.target(call)
         asked = ModelCallRequested(
-            turn=effect.turn, tries=tries, parent_id=state.last_call, new_messages=new_messages, context_digest=digest
+            turn=effect.turn,
+            tries=tries,
+            parent_id=state.last_call,
+            new_messages=new_messages,
+            context_digest=digest,
+            overrides=dict(target.overrides),
+            backend=target.url,
+            route=target.route,
+            routing_digest=target.routing_digest,
         )
         tag = f"{effect.turn}/{tries}"
         requested = await drive.append_sibling(conversation, Draft(asked, state.last_call or state.request_id, tag))
@@ -93,9 +115,7 @@ class ModelHandlers:
         retry_in_s: float | None = None
         try:
             boundary.reach("model", "effect_started")
-            session = f"{conversation.prefix}.{drive.attempt}"
-            call = replace(_model_call(drive.state, call_id, effect.turn, tries), session=session)
-            answer = await drive.interruptible(effect.id, self._model_for(config).complete(call))
+            answer = await drive.interruptible(effect.id, model.complete(replace(call, call_id=call_id)))
             boundary.reach("model", "effect_done")
         except Interrupted:
             failure = Failure(
@@ -115,17 +135,18 @@ class ModelHandlers:
                 cost_usd=cost_of(config, answer.usage, answer.cost_usd),
                 queue_s=None if answer.queue_s is None else round(answer.queue_s, 4),
                 duration_s=round(drive.shell.clock.monotonic() - started, 4),
+                reply_id=answer.reply_id,
+                served_model=answer.served_model,
                 **await self._chains.recorded(drive.shell.log_of("model"), conversation, call_id, answer.tokens),
             )
-            await drive.append_sibling(conversation, Draft(done, call_id))
+            completed = await drive.append_sibling(conversation, Draft(done, call_id))
             boundary.reach("model", "result_appended")
-            return None
+            return completed
         duration_s = round(drive.shell.clock.monotonic() - started, 4)
         failed = ModelCallFailed(
             request_id=call_id, turn=effect.turn, failure=failure, retry_in_s=retry_in_s, duration_s=duration_s
         )
-        await drive.append_sibling(conversation, Draft(failed, call_id))
-        return retry_in_s
+        return await drive.append_sibling(conversation, Draft(failed, call_id))
 
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from providers.dialects.base import Dialect, Malformed
+from providers.models.base import Target
 from providers.models.openai_failures import failed, shown
 from schemas.tokens import LogprobKind
 
@@ -52,16 +53,6 @@ def object_of(content: bytes) -> dict[str, Any]:
         msg = f"no JSON object: {shown(content.decode(errors='replace'))}"
         raise Malformed(msg)
     return body
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What the log says about where a call goes; see `schemas.events.ModelCallRequested`."""
-
-    url: str
-    route: str | None = None
-    routing_digest: str | None = None
-    overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Backend(Protocol):

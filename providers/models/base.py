@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 import pydantic_core
 
@@ -15,6 +15,16 @@ from schemas.events.model import StopReason
 from schemas.values import Failure, Message, Sampling, ToolSpec, Usage
 
 COUNT_MAX: Final = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the log says about where a call goes; see `schemas.events.ModelCallRequested`. `url` is None where nobody is called."""
+
+    url: str | None
+    route: str | None = None
+    routing_digest: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What came back, exactly as the model wrote it.
+    """What came back, exactly as the model wrote it; `reply_id` and `served_model` are what the backend calls it and itself.
 
     `cost_usd` and `tokens` are the backend's own word, `queue_s` how long the call waited for its turn to be sent; None where nobody
     says.
@@ -52,6 +62,8 @@ class ModelAnswer:
     cost_usd: float | None = None
     queue_s: float | None = None
     tokens: TokenEvidence | None = None
+    reply_id: str | None = None
+    served_model: str | None = None
 
 
 def context_digest(parent: str, new_messages: Sequence[Message]) -> str:
@@ -76,6 +88,10 @@ class ModelError(GymBusError):
 
 class Model(Protocol):
     """A model backend. One instance serves all calls of one configuration in a process."""
+
+    async def target(self, call: ModelCall) -> Target:
+        """Return where `call` will go, and what is laid over its parameters; its `call_id` is not known yet."""
+        ...
 
     async def complete(self, call: ModelCall) -> ModelAnswer:
         """Answer `call`; raise `ModelError` for every failure, within the configured `timeout_s`."""

@@ -115,6 +115,8 @@ class Completion(_Lenient):
 
     choices: list[_Choice] = Field(min_length=1)
     usage: _Usage | None = None
+    id: Any = None
+    model: Any = None
 
 
 def answer(completion: Completion, turn: int) -> ModelAnswer:
@@ -130,7 +132,11 @@ def answer(completion: Completion, turn: int) -> ModelAnswer:
         stop_reason = "tool_calls"
     elif not calls and stop_reason == "tool_calls":
         stop_reason = "stop"
-    return ModelAnswer(message, stop_reason, _usage(completion.usage or _Usage()))
+    told = (value if isinstance(value, str) else None for value in (completion.id, completion.model))
+    reply_id, served_model = told
+    return ModelAnswer(
+        message, stop_reason, _usage(completion.usage or _Usage()), reply_id=reply_id, served_model=served_model
+    )
 
 
 def _usage(usage: _Usage) -> Usage:

@@ -9,7 +9,7 @@ from typing import Final
 
 from providers.dialects import Malformed, Unexpressible
 from providers.models.backends import object_of
-from providers.models.base import ModelAnswer, ModelCall, ModelError, counted
+from providers.models.base import ModelAnswer, ModelCall, ModelError, Target, counted
 from providers.models.http_backend import HttpBackend
 from providers.models.openai_failures import answer_failure, failed, failure_of
 from providers.models.token_reading import TokenReading
@@ -35,14 +35,21 @@ class DialectModel:
         """Ask `backend`."""
         self._backend = backend
 
+    async def target(self, call: ModelCall) -> Target:
+        """Return where `call` will go."""
+        return self._view(call).target
+
     async def complete(self, call: ModelCall) -> ModelAnswer:
         """Ask once; raise `ModelError` for every failure, within the configured `timeout_s`."""
-        backend = self._backend.for_session(call.session or f"{call.task_id}/{call.repeat}")
+        backend = self._view(call)
         try:
             return await self._ask(backend, call)
         except ModelError as error:
             clean = backend.without_key(error.failure.message)
             raise ModelError(error.failure.model_copy(update={"message": clean}), error.retry_after_s) from error
+
+    def _view(self, call: ModelCall) -> HttpBackend:
+        return self._backend.for_session(call.session or f"{call.task_id}/{call.repeat}")
 
     async def _ask(self, backend: HttpBackend, call: ModelCall) -> ModelAnswer:
         dialect = backend.dialect
@@ -117,6 +124,8 @@ def answer_of(reply: Reply) -> ModelAnswer:
         Message(role="assistant", content="".join(words) if words else None, tool_calls=calls),
         stop_reason,
         usage_of(reply),
+        reply_id=reply.id,
+        served_model=reply.model,
     )
 
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 from gym_bus.redaction import MIN_SECRET_LENGTH
 from providers.dialects import Dialect
 from providers.models.addresses import LOOK_EVERY_S
-from providers.models.backends import PASSED_ON, Incoming, Target
-from providers.models.base import ModelError
+from providers.models.backends import PASSED_ON, Incoming
+from providers.models.base import ModelError, Target
 from providers.models.endpoint import Endpoint
 from providers.models.http_client import BrokenOff, HttpAnswer, NoConnection, Silent, Unsendable
 from providers.models.openai_failures import failed

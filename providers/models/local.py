@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from providers.models.base import ModelAnswer, ModelCall
+from providers.models.base import ModelAnswer, ModelCall, Target
 from providers.models.evidence import TokenEvidence
 from providers.models.local_engine import Engine
 from providers.models.local_generation import Wish
@@ -24,6 +24,10 @@ class LocalModel:
         """Take up to `concurrency` calls at once; they are answered one after the other."""
         self._config = config
         self._engine = Engine(config, concurrency)
+
+    async def target(self, call: ModelCall) -> Target:  # noqa: ARG002  it is the same for all
+        """Return that nobody is called."""
+        return Target(None)
 
     async def complete(self, call: ModelCall) -> ModelAnswer:
         """Answer `call`; raise `ModelError` for every failure, within the configured `timeout_s`."""

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from providers.dialects import Dialect, Unexpressible
 from providers.dialects.chat import Chat
-from providers.models.backends import Incoming, Target
+from providers.models.backends import Incoming
+from providers.models.base import Target
 from providers.models.local_engine import Answering, Engine
 from providers.models.local_generation import Piece, Wish
 from providers.models.local_runtime import MODEL, Draw, Token

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from providers.models.addresses import LOOK_EVERY_S
 from providers.models.admission import Admission
 from providers.models.backends import ANSWER_MAX_BYTES
-from providers.models.base import ModelAnswer, ModelCall, ModelError
+from providers.models.base import ModelAnswer, ModelCall, ModelError, Target
 from providers.models.chat_completions import Completion, answer, request_body
 from providers.models.endpoint import addresses_of
 from providers.models.http_client import CONNECT_TIMEOUT_S
@@ -59,10 +59,16 @@ class OpenAIChatModel:
         self._admission = Admission(config.max_concurrent_requests)
         self._client = _Client(api_key, config.timeout_s, concurrency)
 
+    async def target(self, call: ModelCall) -> Target:
+        """Return where `call` will go."""
+        ranked = self._ranked(call)
+        url = without_secrets(calls_url(self._config, ranked[0]), self._api_key) if ranked else None
+        return Target(url, overrides={str(name): value for name, value in self._config.sampling_overrides.items()})
+
     async def complete(self, call: ModelCall) -> ModelAnswer:
         """Ask once; raise `ModelError` for every failure, within the configured `timeout_s`."""
         try:
-            ranked = self._addresses.ranked(call.session or f"{call.task_id}/{call.repeat}")
+            ranked = self._ranked(call)
             if not ranked:
                 raise failed("provider_unavailable", self._addresses.problem, retry_after_s=LOOK_EVERY_S)
             async with self._admission.turn(self._config.timeout_s) as queue_s:
@@ -75,6 +81,9 @@ class OpenAIChatModel:
     async def aclose(self) -> None:
         """Give back connections."""
         await self._client.close()
+
+    def _ranked(self, call: ModelCall) -> tuple[str, ...]:
+        return self._addresses.ranked(call.session or f"{call.task_id}/{call.repeat}")
 
     async def _ask_at(self, address: str, call: ModelCall) -> str:
         """Ask at an address; one where nobody is gives way to the next one at once."""

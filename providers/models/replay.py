@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from providers.models.base import ModelAnswer, ModelCall, ModelError, context_digest
+from providers.models.base import ModelAnswer, ModelCall, ModelError, Target, context_digest
 from providers.models.openai_failures import failed
-from providers.models.replay_difference import first_difference
+from providers.models.replay_difference import first_difference, parameter_difference
 from providers.models.replay_recording import BadRecording, RecordedCall, RecordedSession, Recording
 from schemas.config import ReplayModel as ReplayModelConfig
 from schemas.events import ModelCallCompleted, ModelCallFailed
@@ -28,16 +28,20 @@ class Tape:
 
     async def session(self, task_id: str, repeat: int) -> RecordedSession:
         """Return what was said about a task; raises `ModelError` if nothing was, or the recording cannot be read."""
+        session = await self.find(task_id, repeat)
+        if session is None:
+            raise diverged(task_id, repeat, "the recording has no rollout of it")
+        return session
+
+    async def find(self, task_id: str, repeat: int) -> RecordedSession | None:
+        """Return what was said about a task, None if nothing was; raises `ModelError` if the recording cannot be read."""
         async with self._reading:
             if self._recording is None:
                 try:
                     self._recording = await asyncio.to_thread(Recording, self._path)
                 except BadRecording as error:
                     raise failed("provider_bad_request", f"model.recording: {error}", terminal=True) from error
-        session = self._recording.session(task_id, repeat)
-        if session is None:
-            raise diverged(task_id, repeat, "the recording has no rollout of it")
-        return session
+        return self._recording.session(task_id, repeat)
 
 
 class ReplayModel:
@@ -46,6 +50,15 @@ class ReplayModel:
     def __init__(self, config: ReplayModelConfig) -> None:
         """Answer from `config.recording`."""
         self._tape = Tape(config.recording)
+
+    async def target(self, call: ModelCall) -> Target:
+        """Return that nobody is called, and what was laid over the parameters then: the log-probabilities are of those."""
+        try:
+            session = await self._tape.find(call.task_id, call.repeat)
+        except ModelError:  # which the call itself will say
+            session = None
+        recorded = session.by_turn.get(call.turn) if session else None
+        return Target(None, overrides=recorded.overrides if recorded else {})
 
     async def complete(self, call: ModelCall) -> ModelAnswer:
         """Answer as recorded; raise `ModelError` for what failed then, and for what was not asked then (`replay_diverged`)."""
@@ -58,6 +71,8 @@ class ReplayModel:
             difference = first_difference(recorded.messages(), call.messages)
             text = difference or "the recording contradicts itself: the context's digest is of something else"
             raise diverged(call.task_id, call.repeat, f"call {call.turn}, {text}")
+        if changed := parameter_difference(session.sampling.model_dump(), call.sampling.model_dump()):
+            raise diverged(call.task_id, call.repeat, f"call {call.turn}, {changed}")
         outcome = outcome_of(recorded, call.tries, call.task_id, call.repeat)
         return ModelAnswer(outcome.message, outcome.stop_reason, outcome.usage, tokens=session.evidence(outcome))
 

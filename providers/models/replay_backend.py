@@ -12,11 +12,12 @@ from providers.dialects.catalog import DIALECTS
 from providers.dialects.chat.accounting import write_usage
 from providers.dialects.digests import ROOT, chained, turn_digest
 from providers.dialects.unfolding import unfold
-from providers.models.backends import Incoming, Target
+from providers.models.backends import Incoming
+from providers.models.base import Target
 from providers.models.evidence import TokenEvidence
 from providers.models.openai_failures import failed
 from providers.models.replay import Tape, diverged, outcome_of
-from providers.models.replay_difference import first_turn_difference, shared_turns
+from providers.models.replay_difference import first_turn_difference, parameter_difference, shared_turns
 from providers.models.replay_recording import RecordedCall, RecordedSession, parts_of
 from schemas.config import ReplayModel as ReplayModelConfig
 from schemas.conversation import Reply, Request, TokenUsage
@@ -67,6 +68,9 @@ class ReplayBackend:
             raise failed("provider_bad_request", str(error), terminal=True) from error
         session = await self._replays.tape.session(self._task_id, self._repeat)
         recorded = self._found(session, request)
+        now = request.model_dump(mode="json")
+        if text := parameter_difference(recorded.parameters, now, is_same_client=False):
+            raise diverged(self._task_id, self._repeat, f"call {recorded.turn}, {text}")
         answer = outcome_of(recorded, self._tries(recorded), self._task_id, self._repeat)
         tokens = session.evidence(answer)
         self.logprob_kind = (tokens.logprob_kind or "raw") if tokens else None

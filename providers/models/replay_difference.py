@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from providers.dialects.digests import turn_digest
 from schemas.conversation import Part, Text, ToolResult, ToolUse, Turn
 from schemas.values import Message
 
+SAMPLING: Final = (
+    "temperature", "top_p", "top_k", "max_output_tokens", "seed", "stop", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
 SHOWN: Final = 80
 BEFORE: Final = 20
 
@@ -82,3 +85,17 @@ def _shown(text: str | None, start: int) -> str:
         return "nothing"
     piece = text[start : start + SHOWN]
     return f"{'…' if start else ''}{piece!r}{'…' if start + SHOWN < len(text) else ''}"
+
+
+def parameter_difference(
+    recorded: Mapping[str, Any], now: Mapping[str, Any], *, is_same_client: bool = True
+) -> str | None:
+    """Return the first sampling parameter that is another one now.
+
+    One that is left out is None, and differs from one that is there; unless it may be another client, which has defaults of its own.
+    """
+    for name in SAMPLING:
+        was, is_ = recorded.get(name), now.get(name)
+        if was != is_ and (is_same_client or (was is not None and is_ is not None)):
+            return f"{name}: recorded {was}, now {is_}"
+    return None

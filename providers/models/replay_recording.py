@@ -7,7 +7,7 @@ counts. A try whose worker died has no outcome, and stands for nothing here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from schemas.base import Event
 from schemas.conversation import Part, Text, ToolUse, Turn
 from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallRequested, SessionRequested
 from schemas.registry import EVENT_TYPES, upcast
-from schemas.values import Message
+from schemas.values import Message, Sampling
 
 NEEDED: Final = (SessionRequested, ModelCallRequested, ModelCallCompleted, ModelCallFailed)
 UNDECODABLE: Final = "undecodable"
@@ -37,6 +37,7 @@ class BadRecording(Permanent):
 class RecordedCall:
     """One call of a conversation with the outcomes of its tries, in order.
 
+    `overrides` are the parameters that its configuration laid over, `parameters` what the client of a gateway asked for.
     `before` is the call that it continues. `new_messages` are what a native agent added since, one list for each try that added
     some; `new_turns` the same of a call through the gateway.
     """
@@ -46,6 +47,8 @@ class RecordedCall:
     before: RecordedCall | None
     new_messages: list[tuple[Message, ...]] = field(default_factory=list)
     new_turns: tuple[Turn, ...] = ()
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
 
     @property
@@ -85,6 +88,7 @@ class RecordedSession:
     """One conversation: a native agent's calls by their turn, calls through the gateway by the digest of what they were told."""
 
     attempt: int
+    sampling: Sampling
     by_turn: dict[int, RecordedCall] = field(default_factory=dict)
     by_digest: dict[str, RecordedCall] = field(default_factory=dict)
     _by_id: dict[str, RecordedCall] = field(default_factory=dict)
@@ -96,7 +100,14 @@ class RecordedSession:
         name = asked.turn if asked.dialect is None else asked.context_digest
         if name not in calls:
             before = self._by_id.get(asked.parent_id) if asked.parent_id else None
-            calls[name] = RecordedCall(asked.turn, asked.context_digest, before, new_turns=asked.new_turns)
+            calls[name] = RecordedCall(
+                asked.turn,
+                asked.context_digest,
+                before,
+                new_turns=asked.new_turns,
+                overrides=asked.overrides,
+                parameters=asked.parameters,
+            )
         if asked.new_messages:
             calls[name].new_messages.append(asked.new_messages)
         self._by_id[event_id] = calls[name]
@@ -141,7 +152,7 @@ class Recording:
                 name = names[rollout] = (event.task.task_id, event.repeat)
                 known = self._sessions.get(name)
                 if known is None or known.attempt < head["attempt"]:
-                    self._sessions[name] = RecordedSession(head["attempt"])
+                    self._sessions[name] = RecordedSession(head["attempt"], event.sampling)
                 continue
             session = self._sessions.get(names.get(rollout, ("", -1)))
             if session is None or session.attempt != head["attempt"]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from providers.arithmetic import BadExpression, DividedByZero, evaluate, find_expression
-from providers.models.base import ModelAnswer, ModelCall, ModelError
+from providers.models.base import ModelAnswer, ModelCall, ModelError, Target
 from providers.sandboxes.ledger import Ledger
 from schemas.config import ScriptedModel as ScriptedModelConfig
 from schemas.events.model import StopReason
@@ -30,6 +30,10 @@ class ScriptedModel:
     def __init__(self, config: ScriptedModelConfig) -> None:
         self._config = config
         self._ledger = Ledger(config.ledger_path)
+
+    async def target(self, call: ModelCall) -> Target:  # noqa: ARG002  it is the same for all
+        """Return that nobody is called."""
+        return Target(None)
 
     async def complete(self, call: ModelCall) -> ModelAnswer:
         """Answer `call` after its latency; raise `ModelError` for the first try of a turn that is to fail."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 from providers.dialects import Dialect, Unexpressible
 from providers.dialects.chat import Chat
 from providers.dialects.unfolding import unfold
-from providers.models.backends import Incoming, Target
-from providers.models.base import Model, ModelAnswer, ModelCall
+from providers.models.backends import Incoming
+from providers.models.base import Model, ModelAnswer, ModelCall, Target
 from providers.models.openai_failures import failed
 from schemas.conversation import Part, Reply, Request, Text, TokenUsage, Tool, ToolResult, ToolUse, Turn
 from schemas.tokens import LogprobKind

@@ -14,7 +14,8 @@ import pytest
 from providers.dialects.catalog import DIALECTS
 from schemas.config import SwitchyardModel
 from schemas.conversation import DialectName, Reply, Text, TokenUsage
-from schemas.events import ModelCallCompleted, RunRequested
+from schemas.envelope import Envelope
+from schemas.events import ModelCallCompleted, ModelCallRequested, RunRequested
 from tests.support.backend import SUM, write_sums
 from tests.support.checks import check_log, final_table
 from tests.support.real_run import RealRun
@@ -42,6 +43,10 @@ def solving(double: Upstream, name: DialectName) -> None:
         return Reply(dialect=name, id="r", model="m", parts=(words,), stop_reason="stop", usage=usage)
 
     double.answers = [answer]
+
+
+def _answers(events: list[Envelope]) -> list[ModelCallCompleted]:
+    return [e.data for e in events if isinstance(e.data, ModelCallCompleted)]
 
 
 def started(run: RealRun, tasks: int, *arguments: str) -> tuple[str, ...]:
@@ -74,6 +79,11 @@ async def test_a_run_says_which_route_through_which_rules(run: RealRun) -> None:
     assert len(set(double.sessions)) == 3
     assert all(f".{run.run_id}." in session for session in double.sessions)
     assert KEY not in "".join(e.model_dump_json() for e in events)
+    calls = [e.data for e in events if isinstance(e.data, ModelCallRequested)]
+    assert {(c.backend, c.route, c.routing_digest) for c in calls} == {
+        (f"{url}/v1/messages", "fleet/cheap", asked.config.model.routing_digest)
+    }
+    assert {(c.served_model, c.reply_id) for c in _answers(events)} == {("m", "r")}
 
 
 async def test_a_server_that_moves_is_followed(run: RealRun) -> None:

@@ -100,6 +100,27 @@ def test_a_runs_budget_ends_the_run() -> None:
     run_virtual(scenario())
 
 
+def test_a_runs_budget_of_calls_is_never_passed() -> None:
+    """Sixty-four rollouts at once, each with two calls to make: seven calls are made, by however many."""
+
+    async def scenario() -> None:
+        world = World(tasks=64)
+
+        def answer(call: ModelCall) -> ModelAnswer:
+            return says("<answer>1</answer>") if call.turn > 1 else calls_tools('{"command": "echo 1"}')
+
+        with_model(world, FakeModel(answer)).delay_s = 0.01
+        world.start_host()
+        parallel = config(num_samples_in_parallel=64, budget=Budgets(run=Budget(model_calls=7)))
+        await world.request_run("r1", parallel)
+        finished = await world.finished("r1")
+        await settled(world)
+        assert finished.state == "cancelled"
+        assert len(world.events(ModelCallRequested)) == 7
+
+    run_virtual(scenario())
+
+
 @pytest.mark.parametrize("nth", [1, 2, 3])
 @pytest.mark.parametrize("name", ["model.before_append", "model.appended", "model.effect_done", "harness.appended"])
 def test_a_budget_survives_its_worker(name: str, nth: int, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from providers.models.base import ModelAnswer, ModelCall, ModelError
+from providers.models.base import ModelAnswer, ModelCall, ModelError, Target
 from schemas.values import Failure, Message, ToolCall, Usage
 from tests.support.checks import check_log
 from tests.support.invariants import check_invariants
@@ -19,6 +19,10 @@ class FakeModel:
         self.answer = answer
         self.calls: list[ModelCall] = []
         self.delay_s = 0.0
+
+    async def target(self, call: ModelCall) -> Target:
+        """Return that nobody is called."""
+        return Target(None)
 
     async def complete(self, call: ModelCall) -> ModelAnswer:
         """Answer."""

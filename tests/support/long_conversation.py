@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.gateway.conversation import Answered, Times
-from providers.models.backends import Target
+from providers.models.base import Target
 from providers.models.evidence import TokenEvidence
 from schemas.conversation import Reply, Request, Text, TokenUsage, Tool, Turn
 from tests.support.gateway_place import conversation_in, gateway_place

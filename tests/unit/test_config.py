@@ -220,3 +220,13 @@ def test_half_a_surrogate_pair_is_refused() -> None:
     """It could not be written down: no log, no request to a model."""
     with pytest.raises(BadConfig, match="surrogate"):
         validate(gather([], ['agent.system_prompt="\\uDC80"', "taskset.datasets=[{name: chain_sum}]"]))
+
+
+def test_a_budget_of_money_needs_somebody_who_counts(tmp_path: Path) -> None:
+    """Without prices, and from a backend that says nothing, it would never end anything."""
+    file = write(tmp_path, TASKS)
+    assert "budget.run.cost_usd needs model.prices" in complaint([file], "budget.run.cost_usd=3")
+    served = ("model.type=vllm", "model.policy_base_url=http://a:1", "model.policy_model_name=m")
+    assert "budget.rollout.cost_usd" in complaint([file], *served, "budget.rollout.cost_usd=3")
+    priced = resolved([file], *served, "budget.run.cost_usd=3", "model.prices={input: 1, output: 2}")
+    assert priced.budget.run.cost_usd == 3

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from actors.gateway.conversation import Answered, Times
 from actors.gateway.lineage import AMBIGUOUS, Lineage
-from providers.models.backends import Target
+from providers.models.base import Target
 from schemas.conversation import (
     CacheHint,
     Part,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -167,6 +168,14 @@ async def test_the_first_difference_of_a_call_is_named(
         await model.complete(call(2, 1, *messages))
     assert caught.value.failure.kind == "replay_diverged"
     assert caught.value.failure.message == f"task sum/0, repeat 0: call 2, {said}"
+
+
+async def test_other_sampling_is_another_call(tmp_path: Path) -> None:
+    """The log-probabilities of a recording are of its own temperature: asked at another one, it does not answer."""
+    model = make_model(write(tmp_path / "run.jsonl", session()), None, 1)
+    warmer = replace(call(1, 2, ASKED), sampling=Sampling(temperature=0.1))
+    with pytest.raises(ModelError, match=r"call 1, temperature: recorded None, now 0\.1"):
+        await model.complete(warmer)
 
 
 async def test_a_call_beyond_the_recording_is_told_as_that(tmp_path: Path) -> None:
