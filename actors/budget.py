@@ -7,11 +7,13 @@ under way; calls are counted when they begin, so that there are never more of th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 from gym_bus.clock import Clock
+from gym_bus.errors import Permanent
 from gym_bus.event_log import EventLog
 from gym_bus.subjects import AggregateId, event_subject
 from schemas.config import Budget, ModelConfig, Prices, ServedModel
@@ -45,12 +47,12 @@ class Spent:
         )
 
 
-def cost_of(model: ModelConfig, usage: Usage, told_usd: float | None) -> float | None:
-    """Return the US dollars of one call: the backend's word, else by the configured prices, else None."""
+def cost_of(model: ModelConfig, usage: Usage | None, told_usd: float | None) -> float | None:
+    """Return the US dollars of one call: the backend's word, else by the configured prices, else None; `usage` None is unknown."""
     if told_usd is not None:
         return told_usd
     prices: Prices | None = model.prices if isinstance(model, ServedModel) else None
-    if prices is None:
+    if prices is None or usage is None:
         return None
     cached = prices.input if prices.cached_input is None else prices.cached_input
     fresh = max(0, usage.input_tokens - usage.cached_tokens)
@@ -140,11 +142,12 @@ class RunSpending:
                 started = await self._log.last(event_subject(level, RunStarted.subject_kind()))
                 run.started_at = started.recorded_at if started else None
             pattern = RUN_PATTERN.format(shard=run.shard, run=where.run_id)
-            async for event in self._log.read(pattern, run.read_to):
-                if isinstance(event.data, ModelCallCompleted):
-                    run.spent = run.spent.plus(event.data)
-                    run.read_to = event.sequence
-                    run.unread.pop(event.sequence, None)
+            async for stored in self._log.bus.read(pattern, after=run.read_to):
+                run.read_to = stored.sequence
+                run.unread.pop(stored.sequence, None)
+                with contextlib.suppress(Permanent):  # what cannot be read is in quarantine, and counts for nothing
+                    data = self._log.decode(stored).data
+                    run.spent = run.spent.plus(data) if isinstance(data, ModelCallCompleted) else run.spent
             run.looked_at = now
         return run
 

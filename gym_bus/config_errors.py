@@ -6,6 +6,7 @@ Each line names the dotted key, where it was written, and what was perhaps meant
 from __future__ import annotations
 
 import difflib
+import re
 import typing
 from collections.abc import Iterator
 from typing import Any, Final
@@ -16,6 +17,13 @@ from gym_bus.config_text import Path_, Sourced
 from schemas.config import RunConfig
 
 SHOWN_MAX: Final = 10
+OTHER_NAMES: Final = {
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "max_new_tokens": "max_output_tokens",
+    "stop_sequences": "stop",
+}
+"""What other APIs call what we have under one name."""
 
 
 def explain(error: ValidationError, sourced: Sourced) -> list[str]:
@@ -59,7 +67,7 @@ def _is_written(values: Any, path: Path_) -> bool:
     return isinstance(values, dict) and bool(path) and path[-1] in values
 
 
-def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:
+def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:  # noqa: PLR0911  a return for each kind of mistake
     match found["type"]:
         case "extra_forbidden":
             return f"unknown key{_guess(path, values)}"
@@ -73,6 +81,9 @@ def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:
             return f"no such type {tag!r}; there are {found['ctx']['expected_tags']}{near}"
         case "value_error" if isinstance(found["input"], dict):  # about a part as a whole
             return str(found["msg"]).removeprefix("Value error, ")
+        case "literal_error" if found["loc"][-1] == "[key]":
+            known = re.findall(r"'([^']*)'", found["ctx"]["expected"])
+            return f"unknown key{_nearest(str(path[-1]), known) or '; known here are ' + ', '.join(known)}"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"want keys and values, found {_shown(found['input'])}"
         case _:
@@ -88,16 +99,30 @@ def _shown(value: Any) -> str:
 def _guess(path: Path_, values: dict[str, Any]) -> str:
     """Return what was perhaps meant: a key of the same place, or the same key elsewhere."""
     last = str(path[-1])
+    if others := _other_types(path, values):
+        return f": type {_step(values, path[0])['type']} has none of this name, type {' and '.join(others)} has"
     siblings = _fields(path[:-1], values)
     if near := _nearest(last, siblings):
         return near
     elsewhere = [dotted for dotted in _all_keys(RunConfig, ()) if dotted.rpartition(".")[2] == last]
     if elsewhere:
-        return f"; did you mean {' or '.join(elsewhere)}?"
+        return f"; did you mean {' or '.join(dict.fromkeys(elsewhere))}?"
     return f"; known here are {', '.join(siblings)}" if siblings else ""
 
 
+def _other_types(path: Path_, values: Any) -> list[str]:
+    """Return the other types of the same part that have the key `part.key`."""
+    field = RunConfig.model_fields.get(str(path[0])) if len(path) == 2 else None  # noqa: PLR2004  part and key
+    kinds = [kind for kind in (models_in(field.annotation) if field else []) if "type" in kind.model_fields]
+    part = _step(values, path[0])
+    if not isinstance(part, dict) or "type" not in part:
+        return []
+    return [str(kind.model_fields["type"].default) for kind in kinds if path[1] in kind.model_fields]
+
+
 def _nearest(name: str, known: list[str]) -> str:
+    if (own := OTHER_NAMES.get(name)) in known:
+        return f"; did you mean {own}?"
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from gym_bus.errors import Retryable
 FILE_MAX_BYTES: Final = 256 * 1024
 ADDRESSES_MAX: Final = 1_000
 SHOWN: Final = 80
+REMARK: Final = re.compile(r"(?:^|\s)#.*")
 
 
 class BadEndpointFile(Retryable):
@@ -21,8 +23,8 @@ class BadEndpointFile(Retryable):
 def read_addresses(path: Path) -> tuple[str, ...]:
     """Return the addresses that the file names, each once, in its order; raises `BadEndpointFile`.
 
-    Empty lines, and lines that begin with `#`, say nothing. One thing in it that is no http address makes all of it unfit:
-    a file that is just being written is not half believed.
+    Empty lines say nothing, nor does what follows a `#` at the beginning of a line or after a space. One thing in it that is no
+    http address makes all of it unfit: a file that is just being written is not half believed.
     """
     try:
         if path.exists() and not path.is_file():  # a pipe would keep us waiting
@@ -56,7 +58,7 @@ def read_addresses(path: Path) -> tuple[str, ...]:
 def _entries(text: str) -> list[Any]:
     text = text.strip()
     if not text.startswith("["):
-        return [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#")]
+        return [line for line in (REMARK.sub("", line).strip() for line in text.splitlines()) if line]
     found = json.loads(text)
     return found if isinstance(found, list) else [found]
 

@@ -20,9 +20,9 @@ from starlette.types import Receive, Scope, Send
 
 from actors.gateway.conversations import Conversations, Known, TooMuch
 from actors.gateway.exchange import Exchange
-from actors.gateway.grants import Grant, Refused, read
+from actors.gateway.grants import Grant, Refused, SessionOver, read
 from actors.gateway.passing import Passing, retry_headers
-from actors.gateway.sessions import Sessions
+from actors.gateway.sessions import OpenSession, Sessions
 from gym_bus.clock import Clock
 from gym_bus.errors import Fenced, GymBusError
 from gym_bus.event_log import EventLog
@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 
 BODY_MAX_BYTES: Final = 32 * 1024 * 1024
 HEADERS_MAX_BYTES: Final = 32 * 1024
+BODY_WITHIN_S: Final = 120.0
 CHARACTERS_A_TOKEN: Final = 4
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -51,6 +52,8 @@ class Gateway:
         self._backend_for = backend_for
         self._sessions = Sessions(event_log, clock)
         self._conversations = Conversations(event_log, clock)
+        self._under_way: set[Exchange] = set()
+        self._working: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup | None = None
         inner = [
             *(self._route(dialect) for dialect in DIALECTS.values()),
@@ -74,6 +77,13 @@ class Gateway:
             self._group = group
             await asyncio.Event().wait()
 
+    async def stop(self, within_s: float) -> None:
+        """End what is under way, and let it be recorded that it was."""
+        for exchange in list(self._under_way):
+            exchange.stop("the gateway was stopped")
+        if self._working:
+            await asyncio.wait(self._working, timeout=within_s)
+
     # -- calls ---------------------------------------------------------------------------------------------------------------
 
     def _route(self, dialect: Dialect) -> Route:
@@ -84,23 +94,40 @@ class Gateway:
 
     async def _call(self, dialect: Dialect, request: Request) -> Response:
         grant = self._grant(request)
-        session = await self._sessions.find(grant)
-        body = await _body_of(request)
-        backend = self._backend_for(session.request, grant.session)
+        session = await self._open_session(grant)
         known = self._conversations.begin(grant, session)
-        exchange = Exchange(dialect, backend, known.conversation, self._clock, body, dict(request.headers))
-        self._start(exchange, known)
+        try:
+            body = await _body_of(request)
+            backend = self._backend_for(session.request, grant.session)
+            exchange = Exchange(dialect, backend, known.conversation, self._clock, body, dict(request.headers))
+            self._start(exchange, known)
+        except BaseException:
+            self._conversations.end(known)
+            raise
         return Passing(exchange.outlet)
 
+    async def _open_session(self, grant: Grant) -> OpenSession:
+        try:
+            return await self._sessions.find(grant)
+        except SessionOver:
+            self._conversations.drop(grant)
+            raise
+
     def _grant(self, request: Request) -> Grant:
-        given = request.path_params.get("token") or request.headers.get("x-api-key")
+        """Return what a request's token is for; of several that clients send, one must be good. Raises `Refused`."""
         bearer = request.headers.get("authorization", "")
-        if not given and bearer.lower().startswith("bearer "):
-            given = bearer[7:].strip()
-        if not given:
-            msg = "no token: give the session's as Bearer, as x-api-key, or in the path (/a/<token>/v1/…)"
-            raise Refused(msg)
-        return read(self._key, given)
+        given = [
+            request.path_params.get("token"),
+            request.headers.get("x-api-key"),
+            bearer[7:].strip() if bearer.lower().startswith("bearer ") else None,
+        ]
+        refused = Refused("no token: give the session's as Bearer, as x-api-key, or in the path (/a/<token>/v1/…)")
+        for token in filter(None, given):
+            try:
+                return read(self._key, token)
+            except Refused as error:
+                refused = error
+        raise refused
 
     def _start(self, exchange: Exchange, known: Known) -> None:
         if self._group is None:
@@ -114,12 +141,18 @@ class Gateway:
                 self._conversations.forget(known)
                 log.info("conversation_fenced", conversation=known.name, reason=str(error))
             except Exception as error:
-                self._conversations.forget(known)
+                if isinstance(error, GymBusError):  # what the log holds is not known any more; else nothing was written
+                    self._conversations.forget(known)
                 log.exception("call_broke", conversation=known.name, reason=str(error))
             finally:
+                self._under_way.discard(exchange)
                 self._conversations.end(known)
 
-        self._group.create_task(work())
+        self._under_way.add(exchange)
+
+        task = self._group.create_task(work())
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
 
     # -- what else clients ask for ---------------------------------------------------------------------------------------------
 
@@ -173,11 +206,15 @@ async def _body_of(request: Request) -> dict[str, Any]:
         raise TooMuch(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"headers of more than {HEADERS_MAX_BYTES:,} bytes")
     pieces, size = [], 0
     try:
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > BODY_MAX_BYTES:
-                raise TooMuch(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body of more than {BODY_MAX_BYTES:,} bytes")
-            pieces.append(chunk)
+        async with asyncio.timeout(BODY_WITHIN_S):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > BODY_MAX_BYTES:
+                    raise TooMuch(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body of more than {BODY_MAX_BYTES:,} bytes")
+                pieces.append(chunk)
+    except TimeoutError as error:
+        msg = f"the request was not whole after {BODY_WITHIN_S:g} s"
+        raise TooMuch(HTTPStatus.REQUEST_TIMEOUT, msg) from error
     except ClientDisconnect as error:
         raise TooMuch(HTTPStatus.BAD_REQUEST, "the client left before its request was whole") from error
     try:
@@ -191,7 +228,7 @@ async def _body_of(request: Request) -> dict[str, Any]:
 
 def _parsed(content: bytes) -> Any:
     """Return the JSON of `content`; half of a surrogate pair, as clients leave that cut text in the middle, becomes U+FFFD."""
-    body = json.loads(content)
+    body = json.loads(content.decode())
     if SURROGATE.search(content):
         text = json.dumps(body, ensure_ascii=False)
         body = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))

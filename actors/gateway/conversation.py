@@ -29,7 +29,7 @@ from schemas.events import (
     ModelCallLost,
     ModelCallRequested,
 )
-from schemas.values import Failure
+from schemas.values import Failure, Usage
 
 BODY_KEPT: Final = 4_000
 PARAMETERS: Final = frozenset(Request.model_fields) - {"dialect", "turns", "tools", "others"}
@@ -85,14 +85,18 @@ class Conversation:
         self._grant = grant
         self._session = session
         self._spending = spending
+        self._writer: Writer | None = None
+        self._turn_to_write = asyncio.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Know nothing of the conversation."""
         self._spent = Spent()
         self._exhausted: set[tuple[str, str]] = set()
         self._lineage = Lineage()
         self._tokens = TokenChains()
         self._tools: dict[str | None, str | None] = {}
         self._open: dict[str, int] = {}
-        self._writer: Writer | None = None
-        self._turn_to_write = asyncio.Lock()
 
     async def ask(
         self, request: Request, target: Target, dropped: Sequence[str] = (), invocation: str | None = None
@@ -105,41 +109,48 @@ class Conversation:
         async with self._turn_to_write:
             await self._claimed()
             await self._count_in()
-            place = self._lineage.place(request.turns, invocation)
-            digest = tools_digest(request)
-            is_known = self._tools.get(place.parent_id) == digest and place.parent_id is not None
-            asked = ModelCallRequested(
-                turn=place.turn,
-                tries=place.tries,
-                parent_id=place.parent_id,
-                new_messages=(),
-                context_digest=place.digest,
-                dialect=request.dialect,
-                new_turns=request.turns[place.known_turns :],
-                tools=None if is_known else request.tools,
-                tools_digest=digest,
-                parameters=request.model_dump(mode="json", include=set(PARAMETERS), exclude_defaults=True),
-                gaps=(*place.gaps, *(f"dropped:{name}" for name in dropped)),
-                overrides=dict(target.overrides),
-                backend=target.url,
-                route=target.route,
-                routing_digest=target.routing_digest,
-                invocation=invocation,
-            )
-            tag = f"{place.digest[:24]}/{place.tries}"
             try:
-                event = await self._append(Draft(asked, place.parent_id or self._session.request_id, tag))
+                return await self._asked(request, target, dropped, invocation)
             except BaseException:
                 self._count_out(None)
                 raise
-            self._note(event)
-            return OpenCall(event.event_id, place)
+
+    async def _asked(
+        self, request: Request, target: Target, dropped: Sequence[str], invocation: str | None
+    ) -> OpenCall:
+        place = self._lineage.place(request.turns, invocation)
+        digest = tools_digest(request)
+        is_known = self._tools.get(place.parent_id) == digest and place.parent_id is not None
+        asked = ModelCallRequested(
+            turn=place.turn,
+            tries=place.tries,
+            parent_id=place.parent_id,
+            new_messages=(),
+            context_digest=place.digest,
+            dialect=request.dialect,
+            new_turns=request.turns[place.known_turns :],
+            tools=None if is_known else request.tools,
+            tools_digest=digest,
+            parameters=request.model_dump(mode="json", include=set(PARAMETERS), exclude_defaults=True),
+            gaps=(*place.gaps, *(f"dropped:{name}" for name in dropped)),
+            overrides=dict(target.overrides),
+            backend=target.url,
+            route=target.route,
+            routing_digest=target.routing_digest,
+            invocation=invocation,
+        )
+        tag = f"{place.digest[:24]}/{place.tries}"
+        event = await self._append(Draft(asked, place.parent_id or self._session.request_id, tag))
+        self._note(event)
+        return OpenCall(event.event_id, place)
 
     async def complete(self, call: OpenCall, answered: Answered) -> None:
         """State what the model answered; an answer that is refused, because another process has the conversation, is stated as late."""
         reply, times = answered.reply, answered.times
         message, parts = as_message(reply.parts)
-        usage = usage_of(reply)
+        has_usage, usage = reply.usage is not None, usage_of(reply)
+        if not has_usage and answered.tokens:
+            usage = Usage(input_tokens=len(answered.tokens.prompt), output_tokens=len(answered.tokens.generated))
         done = ModelCallCompleted(
             request_id=call.id,
             turn=call.place.turn,
@@ -148,13 +159,14 @@ class Conversation:
             stop_reason=STOPS[reply.stop_reason],
             stop_sequence=reply.stop_sequence,
             usage=usage,
+            has_usage=has_usage,
             duration_s=round(times.total_s, 4),
             first_token_s=_rounded(times.first_token_s),
             queue_s=_rounded(times.queue_s),
             reply_id=reply.id,
             served_model=reply.model,
             is_unread=answered.is_unread,
-            cost_usd=cost_of(self._session.request.model, usage, answered.cost_usd),
+            cost_usd=cost_of(self._session.request.model, usage if has_usage else None, answered.cost_usd),
             **self._tokens.fields(call.id, answered.tokens),
         )
         try:
@@ -236,6 +248,7 @@ class Conversation:
         where, request_id = self._grant.conversation, self._session.request_id
         writer = await self._log.claim(where, self._grant.attempt, request_id)
         if writer is None:
+            self._forget()  # an earlier reading may have broken off in the middle
             writer = await self._log.claim_over(where, self._grant.attempt, request_id)
             async for event in self._log.read(f"{where.prefix}.>"):
                 self._note(event)

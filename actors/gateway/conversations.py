@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import OrderedDict
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -20,6 +22,9 @@ SESSION_PER_S: Final = 50.0
 SESSION_BURST: Final = 200.0
 """Some agents ask again at once, for ever, when an answer does not please them: this many calls, then `SESSION_PER_S`."""
 KEPT: Final = 10_000
+IDLE_S: Final = 600.0
+SWEPT_AT_ONCE: Final = 8
+"""What nobody has asked for ten minutes is forgotten, and read from the log again if somebody does; looked for a few at a time."""
 
 
 class TooMuch(GymBusError):
@@ -50,7 +55,7 @@ class Conversations:
         self._log = log
         self._clock = clock
         self._spending = RunSpending(log, clock)
-        self._known: dict[str, Known] = {}
+        self._known: OrderedDict[str, Known] = OrderedDict()
         self._in_flight = 0
 
     def begin(self, grant: Grant, session: OpenSession) -> Known:
@@ -80,11 +85,21 @@ class Conversations:
         if self._known.get(known.name) is known:
             del self._known[known.name]
 
+    def drop(self, grant: Grant) -> None:
+        """Give back the memory of a conversation whose session is over, unless a call of it is still under way."""
+        known = self._known.get(grant.session)
+        if known and known.in_flight == 0:
+            del self._known[grant.session]
+
     def _made(self, grant: Grant, session: OpenSession) -> Known:
-        if len(self._known) >= KEPT:
-            idle = next((name for name, known in self._known.items() if known.in_flight == 0), None)
-            if idle is not None:
-                del self._known[idle]
+        now = self._clock.monotonic()
+        for name in list(itertools.islice(self._known, SWEPT_AT_ONCE)):  # those that were asked the longest ago
+            known = self._known[name]
+            is_idle = now - known.counted_at > IDLE_S or len(self._known) >= KEPT
+            if known.in_flight or not is_idle:
+                self._known.move_to_end(name)
+            else:
+                del self._known[name]
         conversation = Conversation(self._log, grant, session, self._spending)
         known = self._known[grant.session] = Known(grant.session, conversation, self._clock.monotonic())
         return known

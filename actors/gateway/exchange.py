@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
@@ -21,6 +21,7 @@ from gym_bus import boundary
 from gym_bus.clock import Clock
 from providers.dialects import Dialect, Malformed, Problem, Unexpressible, Written
 from providers.dialects.pairs import check_pairs
+from providers.dialects.sound import sound
 from providers.models.backends import Backend, Incoming, object_of
 from providers.models.backoff import backoff_s
 from providers.models.base import ModelError
@@ -47,6 +48,8 @@ INVOCATION_HEADERS: Final = (
 )
 """Ours, then those by which agents tell their own threads apart: Codex, Claude Code, OpenCode, Kilo, Terminus."""
 INVOCATION_MAX: Final = 128
+ENDS_WITHIN_S: Final = 2.0
+"""How long an answer whose client has left is waited for when only its accounts are missing."""
 BUDGET_EXHAUSTED: Final = "budget_exhausted"
 STREAM_HEADERS: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
@@ -59,7 +62,7 @@ class _Whole:
     held: bytes
 
 
-@dataclass
+@dataclass(eq=False)
 class Exchange:
     """See the module. The client speaks `client`; what it gets comes out of `outlet`."""
 
@@ -74,7 +77,10 @@ class Exchange:
     _incoming: Incoming | None = None
     _tokens: TokenReading | None = None
     _began: float = 0.0
+    _made: int = 0
+    _was_read: bool = False
     _is_recording: bool = False
+    _stopped_by: str = "the client left"
 
     async def run(self) -> None:
         """Do all of it. Raises `Fenced` if the conversation is another process's by now, and what the log raises."""
@@ -100,21 +106,55 @@ class Exchange:
         if self._hides_usage(request):
             body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
         while True:
-            call = await self.conversation.ask(request, self.backend.target, written.dropped, self._invocation())
+            call = await self._asked(request, written.dropped)
+            self._made += 1
             self._began, self._relay, self._incoming, self._is_recording = self.clock.monotonic(), None, None, False
             self._tokens = None
             boundary.reach("model", "effect_started")
             retry_in_s = await self._until_left(self._try(call, request, body), call)
             if retry_in_s is None:
                 return
-            await asyncio.sleep(retry_in_s)
+            await self._pause(retry_in_s)
             if self.outlet.has_left:
                 return
+
+    def stop(self, reason: str) -> None:
+        """End the call because of `reason`, as if its client had left; what is being recorded is recorded."""
+        self._stopped_by = reason
+        self.outlet.leave()
+
+    async def _asked(self, request: Request, dropped: Sequence[str]) -> OpenCall:
+        try:
+            return await self.conversation.ask(request, self.backend.target, dropped, self._invocation())
+        except (ValueError, RecursionError) as error:  # of writing it down: nothing has been stored, or asked
+            raise Unexpressible("body", f"cannot be recorded: {type(error).__name__}: {error!s:.200}") from error
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait before the next try, or until the client leaves."""
+        leaving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.outlet.on_left = leaving.cancel
+        try:
+            if not self.outlet.has_left:
+                await asyncio.wait({leaving}, timeout=seconds)
+        finally:
+            self.outlet.on_left = None
 
     async def _until_left(self, trying: Coroutine[Any, Any, float | None], call: OpenCall) -> float | None:
         """Make one try; when the client leaves, end it and state so. What is being recorded is recorded: half an append is none."""
         working = asyncio.ensure_future(trying)
-        self.outlet.on_left = lambda: None if self._is_recording else working.cancel()
+
+        def left() -> None:
+            if self._is_recording:
+                return
+            if self._relay and self._relay.is_ending:  # it may have read all that it wants: the rest is the record's
+                self._was_read = True
+                asyncio.get_running_loop().call_later(
+                    ENDS_WITHIN_S, lambda: None if self._is_recording else working.cancel()
+                )
+                return
+            working.cancel()
+
+        self.outlet.on_left = left
         if self.outlet.has_left:
             self.outlet.on_left()
         try:
@@ -124,7 +164,7 @@ class Exchange:
             if not self.outlet.has_left or (own and own.cancelling()):
                 working.cancel()
                 raise
-            failure = Failure(kind="cancelled", message="the client left", stage="model", terminal=True)
+            failure = Failure(kind="cancelled", message=self._stopped_by, stage="model", terminal=True)
             await self.conversation.fail(call, failure, self._times(), parts=self._said())
             return None
         finally:
@@ -155,9 +195,10 @@ class Exchange:
         return None
 
     async def _failed(self, call: OpenCall, problem: ModelError, status: int | None, said: str) -> float | None:
-        failure = problem.failure
-        may_retry = not failure.terminal and call.place.tries < self.backend.max_tries and not self.outlet.has_begun
-        retry_in_s = backoff_s(call.place.tries, call.id, problem.retry_after_s) if may_retry else None
+        clean = self.backend.without_key(problem.failure.message)
+        failure, said = problem.failure.model_copy(update={"message": clean}), self.backend.without_key(said)
+        may_retry = not failure.terminal and self._made < self.backend.max_tries and not self.outlet.has_begun
+        retry_in_s = backoff_s(self._made, call.id, problem.retry_after_s) if may_retry else None
         self._is_recording = True
         await self.conversation.fail(
             call, failure, self._times(), retry_in_s=retry_in_s, status=status, body=said, parts=self._said()
@@ -171,7 +212,7 @@ class Exchange:
         """Read an answer that comes in one piece; the client gets nothing of it before it is recorded."""
         content = await incoming.body()
         answer = object_of(content)
-        reply = self.backend.dialect.read_reply(answer)
+        reply = sound(self.backend.dialect.read_reply(answer))
         if self._tokens:
             self._tokens.feed(answer)
         if self.client.name != self.backend.dialect.name:
@@ -188,6 +229,8 @@ class Exchange:
             if ready := relay.feed(chunk):
                 self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS))
                 await self.outlet.put(ready)
+            if relay.is_whole:  # some servers keep the connection open, some break it off
+                break
         held = relay.end()
         return _Whole(relay.reply(), held)
 
@@ -216,7 +259,7 @@ class Exchange:
             self._times(),
             self._tokens.evidence() if self._tokens else None,
             self._incoming.cost_usd if self._incoming else None,
-            is_unread=self.outlet.has_left,
+            is_unread=self.outlet.has_left and not self._was_read,
             was_shown=self.outlet.has_begun,
         )
 

@@ -28,6 +28,10 @@ class Refused(GymBusError):
     """A token that is none, is not ours, or is for a session that is over: a 401."""
 
 
+class SessionOver(Refused):
+    """A token whose whole session is over: nothing of it is asked any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
     """What a token is for: `conversation` is where the session's calls are recorded, `activation` (from 1) the input it works on."""

@@ -9,6 +9,8 @@ from typing import Final
 
 PIECES_MAX: Final = 256
 """A client that reads slowly holds its own call up, and nobody else's memory."""
+READS_WITHIN_S: Final = 60.0
+"""A client that takes nothing for so long is as good as gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +47,21 @@ class Outlet:
                 self._pieces.put_nowait(Head(status, headers))
 
     async def put(self, piece: bytes) -> None:
-        """Hand a piece over, waiting for room; what is for a client that has left is thrown away."""
+        """Hand a piece over, waiting for room; what is for a client that has left, or does not read, is thrown away."""
         if piece and not self.has_left:
-            await self._pieces.put(piece)
+            await self._put(piece)
 
     async def end(self) -> None:
         """Say that this was all."""
         if not self.has_left:
-            await self._pieces.put(None)
+            await self._put(None)
+
+    async def _put(self, piece: bytes | None) -> None:
+        try:
+            async with asyncio.timeout(READS_WITHIN_S):
+                await self._pieces.put(piece)
+        except TimeoutError:
+            self.leave()
 
     def leave(self) -> None:
         """Say that the client is gone."""

@@ -9,6 +9,7 @@ from typing import Final
 from gym_bus.clock import Clock
 from providers.dialects import Dialect, Malformed, StreamWriter
 from providers.dialects.folding import Folding
+from providers.dialects.sound import sound
 from providers.dialects.sse import EventSplitter
 from providers.models.backends import ANSWER_MAX_BYTES, object_of
 from providers.models.token_reading import TokenReading
@@ -17,12 +18,16 @@ from schemas.conversation import Delta, Part, PartGrew, Reply, ReplyBroke
 DONE: Final = "[DONE]"
 
 
+PLAIN: Final = frozenset({"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"})
+
+
 def _says_only_usage(data: str) -> bool:
     try:
         chunk = json.loads(data)
     except (ValueError, RecursionError):
         return False
-    return isinstance(chunk, dict) and chunk.get("choices") == [] and chunk.get("usage") is not None
+    is_usage = isinstance(chunk, dict) and chunk.get("choices") == [] and chunk.get("usage") is not None
+    return is_usage and not chunk.keys() - PLAIN
 
 
 class Relay:
@@ -87,14 +92,24 @@ class Relay:
             raise Malformed(msg)
         return b"".join(self._held)
 
+    @property
+    def is_ending(self) -> bool:
+        """Return whether it is known why the answer ended: whoever leaves now may have read it all."""
+        return self._reader.is_ending
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether nothing of the answer can follow."""
+        return self._folding.is_whole
+
     def reply(self) -> Reply:
-        """Return the whole answer."""
-        return self._folding.reply()
+        """Return the whole answer; raises `Malformed` for one that cannot be recorded."""
+        return sound(self._folding.reply())
 
     def said(self) -> tuple[Part, ...]:
         """Return what has come of the answer."""
         try:
-            return self._folding.reply().parts
+            return sound(self._folding.reply()).parts
         except Malformed:
             return ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import resource
 import signal
 import socket
 from collections.abc import Generator
@@ -14,6 +15,7 @@ from typing import Final
 
 import structlog
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from actors.gateway.app import Gateway
 from actors.gateway.backends import Backends
@@ -34,6 +36,9 @@ log = structlog.get_logger(__name__)
 USER: Final = "model"
 BACKLOG: Final = 2048
 GRACE_S: Final = 5
+RECORDED_WITHIN_S: Final = 3.0
+HEAD_MAX_BYTES: Final = 256 * 1024
+HEAD_WITHIN_S: Final = 30.0
 ADDRESS_FILE: Final = "gateway.json"
 
 
@@ -44,6 +49,56 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         """Leave signals alone."""
         yield
+
+
+class _Protocol(HttpToolsProtocol):
+    """Uvicorn's, with bounds on a request's head: on its size, before it is put together, and on how long it takes to come."""
+
+    _head = 0
+    _is_in_body = False
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Expect a head."""
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEAD_WITHIN_S, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Expect nothing more."""
+        self._expect_nothing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what came, unless the head has become too large."""
+        if not self._is_in_body:
+            self._head += len(data)
+            if self._late is None:
+                self._late = self.loop.call_later(HEAD_WITHIN_S, self._give_up)
+            if self._head > HEAD_MAX_BYTES and len(data) < self._head:
+                self._give_up()
+                return
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """Let the body come."""
+        self._is_in_body = True
+        self._expect_nothing()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Expect the next head."""
+        self._is_in_body, self._head = False, 0
+        super().on_message_complete()
+
+    def _expect_nothing(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _give_up(self) -> None:
+        self._late = None
+        if not self._is_in_body and not self.transport.is_closing():
+            self.transport.abort()
 
 
 @contextmanager
@@ -83,7 +138,7 @@ def server_for(gateway: Gateway) -> uvicorn.Server:
         lifespan="off",
         log_config=None,
         access_log=False,
-        http="httptools",
+        http=_Protocol,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=GRACE_S,
         server_header=False,
@@ -93,8 +148,17 @@ def server_for(gateway: Gateway) -> uvicorn.Server:
     return _Server(config)
 
 
+def _raise_descriptors() -> None:
+    """Allow as many open files as this user may have: a call takes two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 async def run_gateway(settings: Settings, host_id: str, worker: str, address: BusAddress) -> None:
     """Serve until SIGTERM; calls that are under way get a few seconds."""
+    _raise_descriptors()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -115,6 +179,8 @@ async def run_gateway(settings: Settings, host_id: str, worker: str, address: Bu
                 log.info("gateway_ready", host=host_id, **where)
                 await stopping.wait()
                 server.should_exit = True
+                await asyncio.wait({serving}, timeout=GRACE_S - 1)  # those that end soon end by themselves
+                await gateway.stop(RECORDED_WITHIN_S)
                 await serving
                 calls.cancel()
     with contextlib.suppress(Exception):

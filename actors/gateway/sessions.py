@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from actors.gateway.grants import Grant, Refused
+from actors.gateway.grants import Grant, Refused, SessionOver
 from gym_bus.clock import Clock
 from gym_bus.event_log import EventLog
 from schemas.events import ActivationCompleted, ActivationFailed, SessionClosed, SessionFailed, SessionRequested
@@ -68,7 +68,7 @@ class Sessions:
                     continue
             self._known.pop(grant, None)
             msg = f"the {what} that this token was for is over"
-            raise Refused(msg)
+            raise SessionOver(msg) if what == "session" else Refused(msg)
         if known:
             return _Known(known.session, now)
         pattern = SHARD_PATTERN.format(shard=where.shard, run=where.run_id, rollout=where.rollout_id)

@@ -81,7 +81,8 @@ class ModelHandlers:
             outcome = await self._tried(drive, effect, conversation)
         finally:
             self._spending.end(conversation, drive.state.request, outcome)
-        return outcome.data.retry_in_s if isinstance(outcome.data, ModelCallFailed) else None
+        data = outcome.data if outcome else None
+        return data.retry_in_s if isinstance(data, ModelCallFailed) else None
 
     async def _tried(self, drive: Drive[SessionState], effect: CallModel, conversation: AggregateId) -> Envelope:
         """State a try, make it, state what came of it; return the last."""

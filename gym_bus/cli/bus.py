@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Final
 
 import click
 
 from gym_bus.cli.lazy import CONTEXT, OK
-from gym_bus.cli.setup import await_up, data_dir_option, json_option, settings_for, start_supervisor
+from gym_bus.cli.setup import await_projector, await_up, data_dir_option, json_option, settings_for, start_supervisor
+
+PROJECTOR_PATIENCE_S: Final = 30.0
 
 
 @click.group(context_settings=CONTEXT)
@@ -26,7 +29,8 @@ def group() -> None:
 def up(rebuild_queues: bool, data_dir: Path | None) -> int:
     """Start the supervisor, which keeps the bus, the actor hosts and the projector alive.
 
-    It ends by itself when no run has been open for GYM_BUS_IDLE_EXIT_S seconds (1800).
+    Returns when the projector answers, too, or after half a minute. The supervisor ends by itself when no run has been open
+    for GYM_BUS_IDLE_EXIT_S seconds (1800).
 
     \b
     gym-bus bus up
@@ -41,7 +45,9 @@ def up(rebuild_queues: bool, data_dir: Path | None) -> int:
         asyncio.run(provision_embedded(address, settings, rebuild_queues=True))
     start_supervisor(settings)
     status = asyncio.run(await_up(settings))
-    print(f"the bus is up at {status['bus']['url']}, supervisor pid {status['pid']}")
+    print(f"the bus is up at {status['bus']['url']}, supervisor pid {status['pid']}", flush=True)
+    if not asyncio.run(await_projector(settings, PROJECTOR_PATIENCE_S)):
+        print(f"the projector does not answer yet, after {PROJECTOR_PATIENCE_S:.0f} s: see `gym-bus bus status`")
     return OK
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gym_bus import local_model
 from gym_bus.errors import BadConfig
 from schemas.config import LocalModel, ReplayModel, ServedModel
+from schemas.registry import EVENT_TYPES, upcast
 
 if TYPE_CHECKING:
     from gym_bus.settings import Settings
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 RESULT_FILES: Final = ("rollouts.jsonl", "failures.jsonl", "metrics.json", "manifest.json", "run.json")
 MARK: Final = "run.json"
+RECORDED_MAX_CHARS: Final = 64 * 1024 * 1024
+UNDECODABLE: Final = "undecodable"
+"""What an export says of an event that it could not read."""
 
 
 def check_config(config: RunConfig, api_key: str | None, settings: Settings) -> None:
@@ -46,9 +50,29 @@ def check_config(config: RunConfig, api_key: str | None, settings: Settings) -> 
     if isinstance(config.model, LocalModel) and local_model.weights_path() is None:
         msg = f"model: {local_model.MISSING}"
         raise BadConfig(msg)
-    if isinstance(config.model, ReplayModel) and not Path(config.model.recording).is_file():
-        msg = f"model.recording: no file {config.model.recording}; `gym-bus log export RUN --out FILE` writes one"
+    if isinstance(config.model, ReplayModel):
+        _check_recording(Path(config.model.recording))
+
+
+def _check_recording(path: Path) -> None:
+    """Raise `BadConfig` if a recording is no file, or does not begin with an event. The rest is read by whoever replays it."""
+    if not path.is_file():
+        msg = f"model.recording: no file {path}; `gym-bus log export RUN --out FILE` writes one"
         raise BadConfig(msg)
+    try:
+        with path.open(encoding="utf-8") as file:
+            line = next((line for line in iter(lambda: file.readline(RECORDED_MAX_CHARS), "") if line.strip()), "")
+        head = json.loads(line)
+        if head["type"] != UNDECODABLE:
+            type_, _ = upcast(head["type"], head["data"])
+            _ = EVENT_TYPES[type_], head["run_id"], head["event_id"]
+    except OSError as error:
+        msg = f"model.recording: {path}: cannot be read: {error.strerror or error}"
+        raise BadConfig(msg) from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        said = f"{type(error).__name__}: {error}".split("\n", 1)[0]
+        msg = f"model.recording: {path}:1: no event as `gym-bus log export` writes them: {said[:200]}"
+        raise BadConfig(msg) from error
 
 
 def run_in(output: Path) -> dict[str, Any] | None:

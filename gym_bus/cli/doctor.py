@@ -13,6 +13,7 @@ import click
 
 from gym_bus.cli.lazy import CONTEXT, FAILED, OK
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for
+from gym_bus.status_file import supervisor_pid
 
 if TYPE_CHECKING:
     from gym_bus.settings import Settings
@@ -95,13 +96,28 @@ def _processes(settings: Settings) -> list[Check]:
     return checks
 
 
+def _without_projection(settings: Settings) -> Check:
+    """Tell a log that is not projected yet from none at all."""
+    store = settings.data_dir / "bus" / "store"
+    if supervisor_pid(settings.data_dir) is not None:
+        said = "not checked: the projector is not ready; ask again in a moment, `gym-bus bus status` says how it is"
+        return {"name": "log", "ok": False, "said": said}
+    if store.is_dir() and any(store.iterdir()):
+        return {
+            "name": "log",
+            "ok": False,
+            "said": "not checked: nothing runs that reads it; `gym-bus bus up` starts it",
+        }
+    return {"name": "log", "ok": True, "said": f"there is none under {settings.data_dir} yet"}
+
+
 async def _invariants(settings: Settings) -> list[Check]:
     from gym_bus.cli.questions import ask  # noqa: PLC0415  not needed for --help
     from gym_bus.errors import GymBusError  # noqa: PLC0415  the same
     from projections.invariants import statements  # noqa: PLC0415  the same
 
     if not (settings.data_dir / "projections.duckdb").exists():
-        return [{"name": "log", "ok": True, "said": f"there is none under {settings.data_dir} yet"}]
+        return [_without_projection(settings)]
     checks: list[Check] = []
     for name, statement in statements().items():
         try:

@@ -36,7 +36,11 @@ key_option = click.option(
 @click.option("--run-id", help="The run's name (default: made from the configuration and the time).")
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/<run>.")
 @click.option("-m", "--model", help="The model's name at the backend.")
-@click.option("--model-url", help="The backend's base URL, such as http://127.0.0.1:8000/v1.")
+@click.option(
+    "--model-url",
+    multiple=True,
+    help="The backend's base URL, such as http://127.0.0.1:8000/v1; several times if it is at several.",
+)
 @click.option(
     "--model-type",
     type=click.Choice(MODEL_TYPES),
@@ -64,6 +68,8 @@ key_option = click.option(
 def run(**options: Any) -> int:
     """Start a run and watch it.
 
+    Every key of the configuration can be given as KEY=VALUE, with dots for what is nested; docs/cli.md lists them.
+
     Exit codes: 0 all rollouts scored or masked, 1 some failed or are missing, 2 wrong use or configuration,
     3 paused, 130 detached.
 
@@ -74,6 +80,9 @@ def run(**options: Any) -> int:
     gym-bus eval run --input gsm8k.jsonl --model-url http://127.0.0.1:8000/v1 --model my-model --limit 50
     gym-bus eval run --reasoning-gym chain_sum --model-type vllm --model-url http://127.0.0.1:8000 --model my-model
     gym-bus eval run --reasoning-gym chain_sum --model-type azure --model-url https://me.openai.azure.com --model my-deployment
+    gym-bus eval run --reasoning-gym chain_sum model.type=local agent.enable_tools=false --limit 4
+    gym-bus eval run --config examples/quickstart.yaml model.type=replay model.recording=run.jsonl
+    gym-bus eval run --config examples/quickstart.yaml budget.rollout.model_calls=3 budget.run.total_tokens=50000
     """  # noqa: D301  \b keeps click from wrapping the examples
     from gym_bus.cli.eval_run import start_run  # noqa: PLC0415  not needed for --help
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import platform
 import re
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gym_bus import config as configs
 from gym_bus.cli import checks
 from gym_bus.cli.entry import check_folders
+from gym_bus.cli.lazy import OK
 from gym_bus.cli.setup import settings_for, up_and_connected, version
 from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
@@ -40,9 +42,9 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
         flags["taskset"] = {"type": "jsonl", "jsonl_fpath": options["input_path"]}
     if options.get("unsafe_local"):
         flags["sandbox"] = {"type": "unsafe_local"}
-    type_ = options.get("model_type")
-    named = {"policy_base_url": options.get("model_url"), "policy_model_name": options.get("model")}
-    if (model := {key: value for key, value in named.items() if value is not None}) or type_:
+    type_ = _model_type(options)
+    named = {"policy_base_url": _model_url(options.get("model_url")), "policy_model_name": options.get("model")}
+    if (model := {key: value for key, value in named.items() if value is not None}) or options.get("model_type"):
         flags["model"] = {"type": type_ or "openai", **model}
     plain = {
         "num_repeats": "num_repeats",
@@ -54,6 +56,27 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
     if sampling := {key: value for key, value in sampled.items() if value is not None}:
         flags["responses_create_params"] = sampling
     return flags
+
+
+def _model_type(options: Mapping[str, Any]) -> str | None:
+    """Return what kind of server was asked for, by a flag or by an override, which must not contradict each other."""
+    flag: str | None = options.get("model_type")
+    model = configs.parse_overrides(options.get("overrides") or ()).values.get("model")
+    written = model.get("type") if isinstance(model, dict) else None
+    if flag is not None and written not in (None, flag):
+        msg = f"--model-type {flag} and model.type={written} say two things: give one of them"
+        raise BadConfig(msg)
+    return flag or (written if isinstance(written, str) else None)
+
+
+def _model_url(given: str | Sequence[str] | None) -> str | list[str] | None:
+    """Return the address that was given, or the list of them if `--model-url` was given several times."""
+    urls = [given] if isinstance(given, str) else list(given or ())
+    for url in urls:
+        if re.search(r",\s*https?://", url):
+            msg = f"--model-url: {url!r} is more than one address: give the option once for each of them"
+            raise BadConfig(msg)
+    return urls if len(urls) > 1 else urls[0] if urls else None
 
 
 def resolve(options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[RunConfig, str | None]:
@@ -147,6 +170,13 @@ def _is_known(settings: Settings, run_id: str) -> bool:
     return asyncio.run(look())
 
 
+def detached(run_id: str, output_dir: str, *, as_json: bool) -> int:
+    """Leave a run to itself: for a program one object, with where its results will be."""
+    if as_json:
+        print(json.dumps({"type": "detached", "run_id": run_id, "output_dir": output_dir}), flush=True)
+    return OK
+
+
 def _say(text: str, *, as_json: bool) -> None:
     print(text, file=sys.stderr if as_json else sys.stdout, flush=True)
 
@@ -205,11 +235,8 @@ async def _request_and_watch(
             raise BadConfig(msg)
         _say(f"run: {run_id}, results go to {output}", as_json=as_json)
         if options["detach"]:
-            _say(
-                f"watch it: gym-bus eval attach {run_id}\nend it:   gym-bus eval cancel {run_id}",
-                as_json=as_json,
-            )
-            return 0
+            _say(f"watch it: gym-bus eval attach {run_id}\nend it:   gym-bus eval cancel {run_id}", as_json=as_json)
+            return detached(run_id, str(output), as_json=as_json)
         from gym_bus.cli.eval_runs import watch  # noqa: PLC0415  the run is on its way already
 
         return await watch(settings, bus, log, run_id, as_json=as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ from gym_bus.cli.attach import Watch
 from gym_bus.cli.course import Course
 from gym_bus.cli.lazy import DETACHED, FAILED, OK, PAUSED
 from gym_bus.cli.progress import view_for
+from gym_bus.cli.reasons import fetch_reasons
 from gym_bus.cli.results import fetch_results, print_results, read_metrics
 from gym_bus.cli.setup import settings_for, up_and_connected
 from gym_bus.client import find_request, open_log, request_cancel, request_resume
@@ -73,12 +75,13 @@ async def watch(settings: Settings, bus: NatsBus, log: EventLog, run_id: str, *,
 async def show_end(bus: NatsBus, course: Course, code: int, *, as_json: bool) -> None:
     """Show how a run ended, with its metrics and the paths of its results."""
     paths, why_not = await fetch_results(bus, course)
+    reasons = await fetch_reasons(bus, course)
     if as_json and course.finished:
         metrics = read_metrics(paths)
         ended = course.finished.model_dump(mode="json", exclude={"request_id", "state"})
-        _end_line(True, course.run_id, course.state, code, **ended, results=paths, metrics=metrics)
+        _end_line(True, course.run_id, course.state, code, **ended, **reasons.facts(), results=paths, metrics=metrics)
     else:
-        print_results(course, paths, why_not)
+        print_results(course, paths, why_not, reasons)
 
 
 def _end_line(as_json: bool, run_id: str, state: str, code: int, **facts: Any) -> None:
@@ -149,8 +152,12 @@ def resume_run(run_id: str, options: Mapping[str, Any]) -> int:
             if course.paused:
                 await _end_pause(log, course, request.config_digest)
             if options["detach"]:
-                print(f"run {run_id} goes on.   gym-bus eval attach {run_id}")
-                return OK
+                from gym_bus.cli.eval_run import detached  # noqa: PLC0415  only then
+
+                print(
+                    f"run {run_id} goes on.   gym-bus eval attach {run_id}", file=sys.stderr if as_json else sys.stdout
+                )
+                return detached(run_id, request.output_dir, as_json=as_json)
             return await watch(settings, bus, log, run_id, as_json=as_json)
 
     return asyncio.run(body())

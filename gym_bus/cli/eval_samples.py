@@ -23,11 +23,13 @@ from gym_bus.subjects import rollout_pattern, shard_of, token
 from projections.samples import by_attempt, rebuild
 from projections.samples.sample import TrainingRow
 from projections.samples.totals import Totals
+from schemas.config import LocalModel, ReplayModel, RunConfig, VllmModel
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
     from gym_bus.settings import Settings
     from projections.samples.files import RowsFile
+    from schemas.config import ModelConfig
     from schemas.envelope import Envelope
 
 PAGE: Final = 2_000
@@ -52,12 +54,14 @@ def show_samples(run_id: str, rollout_id: str | None, out: Path | None, *, as_js
     token(run_id)
     if rollout_id is not None:
         token(rollout_id)
-    state, totals = asyncio.run(_collect(settings, run_id, rollout_id, _file(out)))
+    state, model, totals = asyncio.run(_collect(settings, run_id, rollout_id, _file(out)))
+    why_none = _why_none(model) if not totals.rows and "no_token_ids" in totals.excluded else None
     if as_json:
         written = str(out.resolve()) if out else None
-        print(json.dumps({"run_id": run_id, "run_state": state, "out": written, **totals.summary()}))
+        facts = {"run_id": run_id, "run_state": state, "out": written, **totals.summary()}
+        print(json.dumps({**facts, **({"no_rows_because": why_none} if why_none else {})}))
     else:
-        _print(run_id, state, totals, out)
+        _print(run_id, state, totals, out, why_none)
     for violation in totals.violations[:VIOLATIONS_SHOWN]:
         print(f"violation: {violation}", file=sys.stderr)
     if len(totals.violations) > VIOLATIONS_SHOWN:
@@ -75,13 +79,13 @@ def _file(out: Path | None) -> RowsFile | None:
 
 async def _collect(
     settings: Settings, run_id: str, rollout_id: str | None, file: RowsFile | None
-) -> tuple[str, Totals]:
+) -> tuple[str, ModelConfig, Totals]:
     """Go through the rollouts in the order of the plan; at any time one of them is in memory."""
     [run] = await questions.ask(settings, (questions.SHARDS, [run_id]))
     if not run.answer.rows:
         msg = f"there is no run {run_id!r}: `gym-bus eval status` lists them"
         raise Permanent(msg)
-    [[state, shards]] = run.answer.rows
+    [[state, shards, config]] = run.answer.rows
     totals, progress = Totals(), _Progress()
     async with connect_cli(settings) as bus:
         log = open_log(bus, settings)
@@ -92,7 +96,7 @@ async def _collect(
     if rollout_id is not None and not totals.rollouts:
         msg = f"run {run_id} has no rollout {rollout_id!r}: `gym-bus sql` lists them in the view rollouts"
         raise Permanent(msg)
-    return str(state), totals
+    return str(state), RunConfig.model_validate_json(config).model, totals
 
 
 async def _standings(settings: Settings, run_id: str, rollout_id: str | None) -> AsyncGenerator[Standing]:
@@ -153,7 +157,18 @@ class _Progress:
             print(f"{totals.rollouts:,} rollouts, {totals.rows:,} rows", file=sys.stderr, flush=True)
 
 
-def _print(run_id: str, state: str, totals: Totals, out: Path | None) -> None:
+def _why_none(model: ModelConfig) -> str:
+    """Return why no answer of a run has token ids."""
+    if isinstance(model, VllmModel) and not model.return_token_id_information:
+        return "model.return_token_id_information=false: the backend was not asked for token ids"
+    if isinstance(model, VllmModel | LocalModel):
+        return f"model.type={model.type} asks for token ids, and none were given (docs/samples.md)"
+    if isinstance(model, ReplayModel):
+        return "the recording has no token ids: the run that was recorded did not ask for them (docs/samples.md)"
+    return f"model.type={model.type} does not ask for token ids: use --model-type vllm, or model.type=local (docs/samples.md)"
+
+
+def _print(run_id: str, state: str, totals: Totals, out: Path | None, why_none: str | None) -> None:
     """Print the sums for a person."""
     counted = totals.counted
     print(f"run {run_id}: {state}")
@@ -177,7 +192,7 @@ def _print(run_id: str, state: str, totals: Totals, out: Path | None) -> None:
     if totals.gaps:
         print()
         print_table(("gap", "rows"), [list(pair) for pair in sorted(totals.gaps.items())])
-    if not totals.rows and "no_token_ids" in totals.excluded:
-        print("\nno rows: the backend gave no token ids (docs/samples.md)")
+    if why_none:
+        print(f"\nno rows: {why_none}")
     if out:
-        print(f"\nrows written to {out}")
+        print(f"\n{totals.rows:,} rows written to {out}")

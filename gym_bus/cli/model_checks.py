@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,8 +16,8 @@ from urllib.parse import quote
 
 from gym_bus.endpoint_file import BadEndpointFile, read_addresses
 from gym_bus.errors import BadConfig
-from schemas.config import AzureModel, SwitchyardModel, VllmModel
-from schemas.model_urls import calls_url, key_headers, models_url
+from schemas.config import AzureModel, OpenAIModel, SwitchyardModel, VllmModel
+from schemas.model_urls import PATHS, calls_url, key_headers, models_url
 
 if TYPE_CHECKING:
     import httpx
@@ -28,10 +29,15 @@ ENDPOINT_MAX_BYTES: Final = 1024 * 1024
 FILE_PATIENCE_S: Final = 5.0
 POLL_S: Final = 0.1
 ADDRESSES_ASKED_MAX: Final = 32
-NAMES_SHOWN: Final = 8
+NAMES_SHOWN: Final = 5
 SHOWN: Final = 200
 MAY_START: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.TOO_MANY_REQUESTS})
+REFUSED: Final = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+NOT_THERE: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED})
+UNFIT: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY})
 NO_DEPLOYMENT: Final = "DeploymentNotFound"
+NOBODY: Final = "gym-bus-asks-for-no-such-model"
+"""A name that no server has: one that answers to it as to a model's name does not tell names apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +51,9 @@ class Trouble:
 def check_endpoint(model: HttpModel, api_key: str | None) -> None:
     """Raise `BadConfig` if nothing answers at an address, it refuses the key, is no API of this kind, or has no such model.
 
-    A missing list (404), a busy or failing backend (429, 5xx) are no reason not to start: calls are tried again. Of addresses
-    in a file one must be alive: they come and go.
+    Where the list of models says nothing, and where an API is not the one that everybody has, the path of the calls is asked
+    for an answer to no question, which costs nothing. A busy or failing backend (429, 5xx) is no reason not to start: calls are
+    tried again. Of addresses in a file one must be alive: they come and go.
     """
     addresses = _addresses(model)[:ADDRESSES_ASKED_MAX]
     with ThreadPoolExecutor(len(addresses)) as pool:
@@ -82,7 +89,9 @@ def trouble_at(model: HttpModel, address: str, api_key: str | None) -> Trouble |
     url, name = models_url(model, address), f"model {model.policy_model_name}"
     try:
         response = _asked("GET", url, key_headers(model, api_key))
-        problem = problem_of(response) or _missing(model, address, api_key, response)
+        if problem := problem_of(response):
+            return Trouble(f"{name}: {url} {problem}")
+        problem = _unfit(model, address, api_key, response)
     except (httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeEncodeError) as error:
         return Trouble(f"model.policy_base_url: {address!r} cannot be used: {error}")
     except httpx.TimeoutException:
@@ -91,7 +100,7 @@ def trouble_at(model: HttpModel, address: str, api_key: str | None) -> Trouble |
         where = "endpoint_file" if model.endpoint_file else "--model-url"
         text = f"{name}: {url} cannot be reached ({error}): is the server running, and {where} right?"
         return Trouble(text, is_absence=True)
-    return Trouble(f"{name}: {url} {problem}") if problem else None
+    return Trouble(f"{name}: {problem}") if problem else None
 
 
 def _asked(method: str, url: str, headers: Mapping[str, str], body: Any = None) -> httpx.Response:
@@ -117,7 +126,7 @@ def _asked(method: str, url: str, headers: Mapping[str, str], body: Any = None) 
 def problem_of(response: httpx.Response) -> str | None:
     """Return what is wrong with the answer to a question for the list of models, None if a run may start."""
     status = response.status_code
-    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+    if status in REFUSED:
         return f"refused the key ({status}): check --model-api-key, or the key in the environment; it said {_shown(response.text)}"
     if response.is_redirect:
         return f"redirects to {_shown(response.headers.get('location', ''))}: give that address as --model-url"
@@ -130,30 +139,88 @@ def problem_of(response: httpx.Response) -> str | None:
     return None
 
 
-def _missing(model: HttpModel, address: str, api_key: str | None, listed: httpx.Response) -> str | None:
-    """Return that there is no such model, if the server can tell: some list all that they have, some must be asked for one."""
-    name = model.policy_model_name
-    if isinstance(model, AzureModel):
-        return _missing_deployment(model, address, api_key)
+def _unfit(model: HttpModel, address: str, api_key: str | None, listed: httpx.Response) -> str | None:
+    """Return what is wrong with name or path, with the place that says so; None if nothing is, or if nobody can tell."""
+    if isinstance(model, AzureModel):  # lists what could be deployed, not what is
+        problem = _missing_deployment(model, address, api_key)
+        return f"{models_url(model, address)} {problem}" if problem else None
     names = _names(listed)
-    if not names or any(fnmatchcase(name, known) for known in names):
+    if names and not any(fnmatchcase(model.policy_model_name, known) for known in names):
+        is_whole = isinstance(model, VllmModel | SwitchyardModel)
+        if is_whole or not _is_vouched_for(model, address, api_key):
+            return _no_such_name(model, address, names)
+    if names is not None and model.dialect == "chat":  # who lists models has the API that everybody has
         return None
-    shown = ", ".join(names[:NAMES_SHOWN]) + (
-        f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    )
+    asked = _asked_for_nothing(model, address, api_key, model.policy_model_name)
+    return _problem_of_path(model, address, asked) if asked is not None else None
+
+
+def _no_such_name(model: HttpModel, address: str, names: list[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     kind = "route" if isinstance(model, SwitchyardModel) else "model"
-    text = f"has no {kind} {name!r}: check --model (model.policy_model_name); there are {shown}"
-    if isinstance(model, VllmModel | SwitchyardModel):
-        return text
-    one = _asked("GET", f"{models_url(model, address)}/{quote(name, safe='/')}", key_headers(model, api_key))
-    return text if one.status_code == HTTPStatus.NOT_FOUND and name in one.text else None
+    return (
+        f"{models_url(model, address)} has no {kind} {model.policy_model_name!r}: check --model (model.policy_model_name); "
+        f"there are {', '.join(names[:NAMES_SHOWN])}{more}"
+    )
+
+
+def _asked_for_nothing(model: HttpModel, address: str, api_key: str | None, name: str) -> httpx.Response | None:
+    """Return what the path of the calls says to a call without a question, None if it does not come to an answer."""
+    import httpx  # noqa: PLC0415  only for real models
+
+    try:
+        return _asked("POST", calls_url(model, address), key_headers(model, api_key), {"model": name})
+    except httpx.HTTPError:
+        return None  # something was there a moment ago: it may be no more than clumsy with such a call
+
+
+def _problem_of_path(model: HttpModel, address: str, answer: httpx.Response) -> str | None:
+    """Return what is wrong by the answer to a call without a question: the key, the name, or that nothing takes such calls."""
+    url, name = calls_url(model, address), model.policy_model_name
+    if answer.status_code in REFUSED:
+        return f"{url} {problem_of(answer)}"
+    if answer.status_code not in NOT_THERE:
+        return None
+    if "model" in answer.text.lower() and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", answer.text):
+        return f"{url} has no model {name!r}: check --model (model.policy_model_name); it said {_shown(answer.text)}"
+    return f"nothing of this kind is at {url} ({answer.status_code}): {_advice(model, address)}"
+
+
+def _advice(model: HttpModel, address: str) -> str:
+    """Return what may be wrong with an address at which calls find nothing."""
+    for path in PATHS.values():
+        if address.rstrip("/").endswith(path):
+            return f"leave {path} off --model-url, it is added"
+    other = f"is it another API than {model.type}'s {model.dialect!r} (--model-type, model.api)?"
+    return other if not isinstance(model, OpenAIModel) or "/v1" in address else f"is `/v1` missing, or {other}"
+
+
+def _is_vouched_for(model: HttpModel, address: str, api_key: str | None) -> bool:
+    """Say whether a server takes a name that it does not list: it knows the model itself, or tells the name from one that is none."""
+    headers, name = key_headers(model, api_key), model.policy_model_name
+    one = _asked("GET", f"{models_url(model, address)}/{quote(name, safe='/')}", headers)
+    if one.is_success and isinstance(_parsed(one), dict):
+        return True
+    asked = _asked_for_nothing(model, address, api_key, name)
+    if asked is None or asked.status_code not in UNFIT:
+        return False
+    other = _asked_for_nothing(model, address, api_key, NOBODY)
+    return other is not None and _said(other, NOBODY) != _said(asked, name)
+
+
+def _said(response: httpx.Response, name: str) -> tuple[int, str]:
+    """Return status and message of a refusal without the name that it was about."""
+    found = _parsed(response)
+    error = found.get("error", found) if isinstance(found, dict) else found
+    message = error.get("message", error) if isinstance(error, dict) else error
+    return response.status_code, str(message or response.text).replace(name, "")
 
 
 def _missing_deployment(model: AzureModel, address: str, api_key: str | None) -> str | None:
     """Ask a deployment for nothing, which costs nothing: it refuses the question, or there is none to refuse it."""
     url = calls_url(model, address)
     answer = _asked("POST", url, key_headers(model, api_key), {"model": model.policy_model_name})
-    if answer.status_code in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+    if answer.status_code in REFUSED:
         return problem_of(answer)
     if answer.status_code != HTTPStatus.NOT_FOUND:
         return None
@@ -162,11 +229,12 @@ def _missing_deployment(model: AzureModel, address: str, api_key: str | None) ->
     return f"knows no {url}: check --model-url and model.api_version ({model.api_version or 'not set'}); it said {_shown(answer.text)}"
 
 
-def _names(response: httpx.Response) -> list[str]:
-    """Return the ids of a list of models; none if it is no list that we know."""
+def _names(response: httpx.Response) -> list[str] | None:
+    """Return the ids of a list of models; None if it is no list that we know."""
     found = _parsed(response) if response.is_success else None
-    data = found.get("data") if isinstance(found, dict) else None
-    entries = data if isinstance(data, list) else []
+    entries = found.get("data") if isinstance(found, dict) else found
+    if not isinstance(entries, list):
+        return None
     return [entry["id"] for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
 
 

@@ -57,7 +57,23 @@ WHERE r.run_id = ? AND (? IS NULL OR r.rollout_id = ?) AND (coalesce(r.task_inde
 ORDER BY coalesce(r.task_index, -1), r.repeat, r.rollout_id LIMIT ?
 """
 
-SHARDS: Final = "SELECT state, shards FROM runs WHERE run_id = ?"
+SHARDS: Final = """
+SELECT r.state, r.shards, q.config FROM runs r JOIN run_requested q ON q.run_id = r.run_id WHERE r.run_id = ?
+"""
+
+FAILURES: Final = """
+SELECT r.failure_kind, split_part(r.failure_message, chr(10), 1) AS message, count(*) AS rollouts
+FROM rollouts r JOIN counted_as c ON c.state = r.state
+WHERE r.run_id = ? AND c.counted NOT IN ('scored', 'masked') AND r.failure_kind IS NOT NULL
+GROUP BY ALL ORDER BY rollouts DESC, r.failure_kind, message LIMIT ?
+"""
+
+ENDED_BY_BUDGET: Final = """
+SELECT substr(stop_reason, 8) AS budget, count(*) AS rollouts FROM rollouts
+WHERE run_id = ? AND starts_with(stop_reason, 'budget:') GROUP BY budget ORDER BY budget
+"""
+
+CALLS_WITH_IDS: Final = "SELECT count(*) FROM model_calls WHERE run_id = ? AND has_tokens"
 
 PARKED: Final = """
 SELECT p.run_id, p.rollout_id, p.actor, p.key, p.shard, p.seq, p.at, p.request_id, p.request_type, p.failure_message,

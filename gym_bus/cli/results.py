@@ -13,6 +13,7 @@ from gym_bus.client import ProjectorSilent, QueryFailed, export
 
 if TYPE_CHECKING:
     from gym_bus.cli.course import Course
+    from gym_bus.cli.reasons import Reasons
     from gym_bus.nats_bus import NatsBus
 
 BUSY_PATIENCE_S: Final = 600.0
@@ -48,7 +49,7 @@ def read_metrics(paths: dict[str, str]) -> dict[str, Any] | None:
     return None
 
 
-def print_results(course: Course, paths: dict[str, str], why_not: str | None) -> None:
+def print_results(course: Course, paths: dict[str, str], why_not: str | None, reasons: Reasons) -> None:
     """Print the end of a run for a person."""
     finished = course.finished
     if finished is None:
@@ -59,6 +60,8 @@ def print_results(course: Course, paths: dict[str, str], why_not: str | None) ->
     )
     if finished.failure:
         print(f"because: {finished.failure.message}")
+    for line in reasons.lines():
+        print(line)
     if metrics := read_metrics(paths):
         _print_table(metrics)
     if paths:
@@ -68,17 +71,21 @@ def print_results(course: Course, paths: dict[str, str], why_not: str | None) ->
     elif why_not:
         print(f"\nno results yet: {why_not}")
     if finished.planned:
-        print_next(course.run_id, has_failures=bool(finished.failed or finished.missing))
+        has_failures = bool(finished.failed or finished.missing)
+        print_next(course.run_id, has_failures=has_failures, has_token_ids=reasons.has_token_ids)
     else:
         print(f"\nnext:\n  gym-bus log show {course.run_id}\n  gym-bus eval status {course.run_id}")
 
 
-def print_next(run_id: str, *, has_failures: bool) -> None:
-    """Print three commands to try."""
+def print_next(run_id: str, *, has_failures: bool, has_token_ids: bool = False) -> None:
+    """Print commands to try: three, and that for training rows if there can be any."""
     wanted = "coalesce(reward, 0) < 1" if has_failures else "reward < 1"
     columns = "rollout_id, state, reward, coalesce(failure_message, failure_reason) AS why"
     question = f"SELECT {columns} FROM rollouts WHERE run_id = '{run_id}' AND {wanted} LIMIT 10"  # noqa: S608  shown only
-    print(f'\nnext:\n  gym-bus sql "{question}"\n  gym-bus log show {run_id} 0-0\n  gym-bus eval status {run_id}')
+    print(f'\nnext (sql with --json: long texts in full):\n  gym-bus sql "{question}"')
+    print(f"  gym-bus log show {run_id} 0-0\n  gym-bus eval status {run_id}")
+    if has_token_ids:
+        print(f"  gym-bus eval samples {run_id}")
 
 
 def _print_table(metrics: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,6 +97,20 @@ async def await_up(settings: Settings) -> dict[str, Any]:
             asked = now
             start_supervisor(settings)
         await asyncio.sleep(POLL_S)
+
+
+async def await_projector(settings: Settings, patience_s: float) -> bool:
+    """Wait until the projector answers questions; return whether it does."""
+    from gym_bus.client import ProjectorSilent, QueryFailed, connect_cli, query  # noqa: PLC0415  slow to import
+
+    deadline = time.monotonic() + patience_s
+    async with connect_cli(settings) as bus:
+        while (left_s := deadline - time.monotonic()) > 0:
+            with suppress(ProjectorSilent, QueryFailed):
+                await query(bus, "SELECT count(*) FROM projection_cursor", timeout_s=min(5.0, left_s))
+                return True
+            await asyncio.sleep(POLL_S * 10)
+    return False
 
 
 @asynccontextmanager

@@ -52,6 +52,11 @@ class StreamReader(Protocol):
         """Return what one server-sent event says (`event` is its name, None if it has none); raises `Malformed`."""
         ...
 
+    @property
+    def is_ending(self) -> bool:
+        """Return whether it is known why the answer ended: a client may have read all that it wants."""
+        ...
+
     def end(self) -> list[Delta]:
         """Return what is to be said when the stream ends; raises `Malformed` if it was cut."""
         ...

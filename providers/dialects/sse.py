@@ -32,7 +32,8 @@ class EventSplitter:
         """Begin at the start of a stream."""
         self._max = max_bytes
         self._rest = bytearray()
-        self._seen = 0
+        self._seen = 0  # where the line begins that is not whole yet
+        self._searched = 0  # up to where there is no line's end in it
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """Return the events that are whole with `chunk`; raises `Malformed` for one that is too large, or no UTF-8."""
@@ -41,7 +42,7 @@ class EventSplitter:
         while (end := self._end_of_event()) is not None:
             raw = bytes(self._rest[:end])
             del self._rest[:end]
-            self._seen = 0
+            self._seen = self._searched = 0
             if event := _parsed(raw):
                 events.append(event)
         if len(self._rest) > self._max:
@@ -56,13 +57,14 @@ class EventSplitter:
 
     def _end_of_event(self) -> int | None:
         """Return where the first blank line ends, looking only at what is new; a CR at the very end may yet become a CRLF."""
-        position = self._seen
-        while match := _LINE_END.search(self._rest, position):
+        while match := _LINE_END.search(self._rest, self._searched):
             if match.end() == len(self._rest) and match.group() == b"\r":
+                self._searched = match.start()
                 return None
             if match.start() == self._seen:
                 return match.end()
-            position = self._seen = match.end()
+            self._seen = self._searched = match.end()
+        self._searched = len(self._rest)
         return None
 
 

@@ -93,6 +93,10 @@ class Backend(Protocol):
         """Send a call; the context holds its connection. Raises `ModelError` for every failure without an HTTP status."""
         ...
 
+    def without_key(self, text: str) -> str:
+        """Return `text` without what nobody may see of it: the backend's key."""
+        ...
+
     async def aclose(self) -> None:
         """Give back connections."""
         ...

@@ -71,7 +71,12 @@ def _proxy_for(scheme: str, host: str) -> str | None:
     if urllib.request.proxy_bypass_environment(host):  # type: ignore[attr-defined]  # there, and not in the stubs
         return None
     proxies = urllib.request.getproxies_environment()  # the same
-    return proxies.get(scheme) or proxies.get("all")
+    found = proxies.get(scheme) or proxies.get("all")
+    proxy = f"http://{found}" if found and "://" not in found else found
+    if proxy and urlsplit(proxy).scheme not in {"http", "https"}:
+        msg = f"the environment's proxy for {scheme} is of a kind that is not spoken here: {proxy.partition('@')[2] or proxy}"
+        raise Unsendable(msg)
+    return proxy
 
 
 class HttpClient:
@@ -151,4 +156,4 @@ def _named(error: Exception) -> Exception:
 
 def _proxy_of(url: str) -> str | None:
     parts = urlsplit(url)
-    return _proxy_for(parts.scheme, parts.netloc)
+    return _proxy_for(parts.scheme, parts.hostname or "")

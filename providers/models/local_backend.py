@@ -66,6 +66,10 @@ class LocalBackend:
         )
         return Wish(draw, request.max_output_tokens or self._config.max_output_tokens, request.stop or ())
 
+    def without_key(self, text: str) -> str:
+        """Return `text` as it is: there is no key."""
+        return text
+
     async def aclose(self) -> None:
         """Unload the model."""
         await self._engine.aclose()

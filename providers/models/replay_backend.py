@@ -107,6 +107,10 @@ class ReplayBackend:
             if place == 0 and is_chat:
                 yield _facts(reply, tokens)
 
+    def without_key(self, text: str) -> str:
+        """Return `text` as it is: there is no key."""
+        return text
+
     async def aclose(self) -> None:
         """Give back nothing."""
 

@@ -69,6 +69,10 @@ class ScriptedBackend:
         for delta in unfold(reply):
             yield writer.write(delta)
 
+    def without_key(self, text: str) -> str:
+        """Return `text` as it is: there is no key."""
+        return text
+
     async def aclose(self) -> None:
         """Give back nothing: the model is somebody else's."""
 

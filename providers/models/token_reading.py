@@ -18,6 +18,8 @@ from schemas.tokens import LogprobKind
 
 ID_MAX: Final = 2**31 - 1
 VERSIONS_MAX: Final = 16
+ROUNDING: Final = 1e-3
+"""The logarithm of a probability is not above 0, but for what is lost in half precision."""
 VERSION_FIELDS: Final = ("policy_version", "weight_version")
 
 
@@ -88,17 +90,22 @@ class TokenReading:
     def _read_beside(self, body: Mapping[str, Any]) -> None:
         choices = body.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-        if body.get("prompt_token_ids") is not None:
-            self._beside.prompt = _ids(body["prompt_token_ids"])
-        if choice.get("prompt_token_ids") is not None:  # of Completions, and of some releases
-            self._beside.prompt = _ids(choice["prompt_token_ids"])
+        for place in (body, choice):  # the latter of Completions, and of some releases
+            if place.get("prompt_token_ids") is not None:
+                prompt = _ids(place["prompt_token_ids"])
+                if self._beside.prompt not in (None, prompt):
+                    self._problem = self._problem or "prompts_differ"
+                self._beside.prompt = prompt
+        ids = _ids(choice["token_ids"]) if choice.get("token_ids") is not None else []
         if choice.get("token_ids") is not None:
-            self._beside.generated += _ids(choice["token_ids"])
+            self._beside.generated += ids
             self._beside.has_generated = True
         logprobs = choice.get("logprobs")
         content = logprobs.get("content") if isinstance(logprobs, dict) else None
-        if isinstance(content, list):
-            self._beside.logprobs += [_number(entry.get("logprob")) for entry in content if isinstance(entry, dict)]
+        values = [_number(entry.get("logprob")) for entry in content or () if isinstance(entry, dict)]
+        self._beside.logprobs += values
+        if ids and values and len(ids) != len(values):  # of one chunk: which belongs to which is not known any more
+            self._problem = self._problem or "lengths_differ"
 
     def _read_inside(self, body: Mapping[str, Any]) -> None:
         for place in _bearers(body):
@@ -136,7 +143,9 @@ def _problem_of(found: _Found) -> str | None:
         return "no_logprobs"
     if len(found.logprobs) != len(found.generated):
         return "lengths_differ"
-    return None if all(map(math.isfinite, found.logprobs)) else "logprobs_not_finite"
+    if not all(map(math.isfinite, found.logprobs)):
+        return "logprobs_not_finite"
+    return "logprobs_positive" if any(value > ROUNDING for value in found.logprobs) else None
 
 
 def _ids(value: Any) -> list[int]:

@@ -53,6 +53,7 @@ class ModelCallCompleted(Answer):
     `parts` is there when `message` cannot hold all that was said. `reply_id` and `served_model` are the backend's words;
     `first_token_s` is how long the first of a streamed answer took; `is_unread` if the client had left before its end; `queue_s` how
     long the call waited for its turn to be sent. `cost_usd` is the backend's own word, or worked out from the configured prices.
+    `has_usage` is false if the backend said nothing of its usage, which is then what its token ids say, or 0.
     `tokens` are there if the backend gave them; `untrainable` is a code that says why those it gave cannot be learned from.
     `policy_versions` are the weights that answered, in order: two if they were changed in the middle.
     """
@@ -64,6 +65,7 @@ class ModelCallCompleted(Answer):
     stop_reason: StopReason
     usage: Usage
     duration_s: float
+    has_usage: bool = True
     parts: tuple[Part, ...] | None = None
     reply_id: str | None = None
     served_model: str | None = None

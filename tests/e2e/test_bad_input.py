@@ -288,6 +288,12 @@ def test_a_model_that_never_answers_well(shared: RealRun, mood: str | int, kind:
         assert len(fake.calls) == 3 * 2 * 2
     assert done.returncode == 1
     assert f"run {shared.run_id} completed: 3 planned = 0 scored + 3 failed + 0 masked + 0 missing" in done.stdout
+    [reason] = [line for line in done.stdout.splitlines() if line.startswith(f"3 failed: {kind}: ")]
+    assert said in reason
+    assert len(reason) <= 300
+    again = shared.cli("eval", "attach", shared.run_id, "--json")
+    end = json.loads(again.stdout.splitlines()[-1])
+    assert [(f["failure_kind"], f["rollouts"], said in f["message"]) for f in end["failures"]] == [(kind, 3, True)]
     events = [e for e in shared.events() if e.run_id == shared.run_id]
     check_log(events)
     assert set(final_table(events).values()) == {("exhausted", None)}
@@ -297,6 +303,50 @@ def test_a_model_that_never_answers_well(shared: RealRun, mood: str | int, kind:
     assert all(row.get("reward") is None for row in rows_of(shared))
     status = shared.cli("eval", "status", shared.run_id)
     assert said in status.stdout
+
+
+def test_a_model_that_is_asked_at_the_wrong_place(run: RealRun) -> None:
+    """A forgotten `/v1` is found by the path of the calls, before anything starts."""
+    with backend(lists=404, chat=404) as fake:
+        done = start(run, "--config", str(write_config(run.directory, fake)), f"model.policy_base_url={fake.url[:-3]}")
+        refused(done, 2, "nothing of this kind is at", "is `/v1` missing, or is it another API")
+    nothing_started(run)
+
+
+def test_a_run_whose_rollouts_were_ended_by_their_budget(shared: RealRun) -> None:
+    """It is said how many, and by which; nothing has failed. `--detach --json` says where the results will be."""
+    shared.run_id = "spent"
+    path, out = str(write_sums(shared.directory / "sums.jsonl", 2)), shared.directory / "spent"
+    left = start(shared, "--input", path, "budget.rollout.model_calls=0", "--detach", "--json")
+    assert left.returncode == 0, left.stderr
+    assert json.loads(left.stdout) == {"type": "detached", "run_id": "spent", "output_dir": str(out)}
+    done = shared.cli("eval", "attach", "spent")
+    assert "\n2 ended by their budget (model_calls)\n" in done.stdout, done.stdout + done.stderr
+    end = json.loads(shared.cli("eval", "attach", "spent", "--json").stdout.splitlines()[-1])
+    assert (end["failures"], end["ended_by_budget"]) == ([], {"model_calls": 2})
+
+
+def test_rows_of_a_model_that_was_not_asked_for_token_ids(shared: RealRun) -> None:
+    """Which kind of model that was, and which to take."""
+    shared.run_id = "no-ids"
+    with backend() as fake:
+        done = start(shared, "--config", str(write_config(shared.directory, fake, tasks=1)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "gym-bus eval samples" not in done.stdout
+    rows = shared.directory / "rows.jsonl"
+    made = shared.cli("eval", "samples", "no-ids", "--out", str(rows))
+    assert "no rows: model.type=openai does not ask for token ids: use --model-type vllm" in made.stdout, made.stderr
+    assert f"0 rows written to {rows}" in made.stdout
+
+
+def test_the_bus_is_up_when_its_projector_answers(run: RealRun) -> None:
+    """What is asked next finds somebody, with nothing in the log yet."""
+    assert run.cli("bus", "up").returncode == 0
+    asked = run.cli("sql", "SELECT count(*) AS n FROM events", "--json")
+    assert (asked.returncode, asked.stdout) == (0, '{"n": 0}\n'), asked.stderr
+    doctor = run.cli("doctor")
+    assert doctor.returncode == 0, doctor.stdout
+    assert "there is none" not in doctor.stdout
 
 
 def test_a_key_that_is_refused_during_the_run(run: RealRun) -> None:

@@ -103,6 +103,7 @@ async def test_a_server_that_moves_is_followed(run: RealRun) -> None:
         file.write_text(f"{two}\n")
         done = await running
         assert done.returncode == 0, done.stdout + done.stderr
+        assert f"gym-bus eval samples {run.run_id}\n" in done.stdout, "there are token ids to make rows of"
     events = await asyncio.to_thread(run.events)
     check_log(events)
     assert list(final_table(events).values()) == [("scored", 1.0)] * 60

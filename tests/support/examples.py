@@ -172,6 +172,7 @@ _ALL: Final[tuple[Event, ...]] = (
         stop_sequence="END",
         first_token_s=0.05,
         is_unread=True,
+        has_usage=False,
         queue_s=0.01,
         cost_usd=0.0003,
         tokens=CallTokens(

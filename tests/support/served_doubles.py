@@ -66,6 +66,8 @@ class Double(Upstream):
             return JSONResponse({"detail": "Not Found"}, 404)
         if body.get("model") not in self.models:
             return problem(404, f"The model `{body.get('model')}` does not exist.", "model_not_found")
+        if "messages" not in body and "input" not in body:
+            return problem(400, "Missing required parameter", "missing_required_parameter")
         return None
 
 

@@ -27,6 +27,7 @@ from schemas.config import (
     OpenAIModel,
     ReasoningGymDataset,
     ReasoningGymTaskset,
+    ReplayModel,
     RunConfig,
     SimpleAgent,
 )
@@ -128,6 +129,47 @@ def test_a_mistake_costs_one_line_and_starts_nothing(
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.parametrize(
+    ("content", "is_fine"),
+    [
+        (b'{"type": "run_started.v1", "run_id": "r", "event_id": "e", "data": {}}\nwhatever', True),
+        (b'\n{"type": "undecodable", "sequence": 3}\n', True),
+        (b"", False),
+        (b"not json\n", False),
+        (b"[1]\n", False),
+        (b'{"question": "1+1?"}\n', False),
+        (b'{"type": "no_such.v1", "run_id": "r", "event_id": "e", "data": {}}\n', False),
+        (b"\xff\xfe", False),
+        (b"[" * 100_000, False),
+    ],
+)
+def test_a_recording_begins_with_an_event(content: bytes, is_fine: bool, tmp_path: Path) -> None:
+    """The first line is looked at before anything starts; the rest is the replay's own."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(content)
+    tasks = ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),))
+    config = RunConfig(taskset=tasks, model=ReplayModel(recording=str(path)), agent=SimpleAgent(enable_tools=False))
+    if is_fine:
+        checks.check_config(config, None, Settings())
+        return
+    with pytest.raises(BadConfig, match=r"model.recording: .*run.jsonl:1: no event as `gym-bus log export` writes"):
+        checks.check_config(config, None, Settings())
+
+
+def test_doctor_tells_a_log_that_is_not_projected_yet_from_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A log that was not looked at is not called well."""
+    run(["doctor"])
+    assert "ok   log: there is none" in capsys.readouterr().out
+    (tmp_path / "data" / "bus" / "store" / "jetstream").mkdir(parents=True)
+    assert run(["doctor"]) == 1
+    assert "BAD  log: not checked: nothing runs that reads it" in capsys.readouterr().out
+    monkeypatch.setattr("gym_bus.cli.doctor.supervisor_pid", lambda _: 7)
+    assert run(["doctor"]) == 1
+    assert "BAD  log: not checked: the projector is not ready" in capsys.readouterr().out
+
+
 def test_an_unknown_setting_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A typing error in the environment is not ignored."""
     monkeypatch.setenv("GYM_BUS_HOST", "2")
@@ -189,6 +231,10 @@ def backend(status: int, body: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body.encode())
 
+        def do_POST(self) -> None:
+            """Hang up on a call without a question, as clumsy servers do."""
+            self.close_connection = True
+
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Say nothing."""
 
@@ -217,7 +263,7 @@ def backend(status: int, body: str) -> Iterator[str]:
     ],
 )
 def test_the_backend_is_asked_once(status: int, body: str, problem: str | None) -> None:
-    """A busy one may start a run, a wrong one may not; the key is never shown."""
+    """A busy or a clumsy one may start a run, a wrong one may not; the key is never shown."""
     with backend(status, body) as url:
         model = OpenAIModel(policy_base_url=url, policy_model_name="m")
         if problem is None:

@@ -9,6 +9,7 @@ import pytest
 from gym_bus.cli.attach import Watch, shown_problem
 from gym_bus.cli.log import line_of
 from gym_bus.cli.progress import JsonView, LineView, Progress, Rate
+from gym_bus.cli.reasons import Reasons
 from gym_bus.cli.results import print_next, table_rows
 from gym_bus.cli.tables import cell, print_table
 from schemas.events import RunFinished
@@ -104,6 +105,24 @@ def test_what_to_try_next_names_the_run(capsys: pytest.CaptureFixture[str]) -> N
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  gym-bus")]
     assert len(lines) == 3
     assert all("run-1" in line for line in lines)
+
+
+def test_training_rows_are_suggested_where_there_are_token_ids(capsys: pytest.CaptureFixture[str]) -> None:
+    """And how to see long texts in full."""
+    print_next("run-1", has_failures=False, has_token_ids=True)
+    shown = capsys.readouterr().out
+    assert "  gym-bus eval samples run-1\n" in shown
+    assert "--json" in shown
+
+
+def test_what_failed_is_told_in_lines_of_a_bounded_length() -> None:
+    """How many, of what kind, and the message; then whom a budget ended."""
+    failures = [{"failure_kind": "provider_bad_request", "message": "x\x1b" * 400, "rollouts": 1200}]
+    failed, ended = Reasons(failures, {"model_calls": 3}).lines()
+    assert failed.startswith("1,200 failed: provider_bad_request: x x ")
+    assert len(failed) <= 300
+    assert ended == "3 ended by their budget (model_calls)"
+    assert Reasons().lines() == []
 
 
 def test_a_problem_has_its_counts() -> None:

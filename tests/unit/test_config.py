@@ -83,6 +83,16 @@ def test_an_unknown_key_is_named_with_its_place_and_a_guess(tmp_path: Path) -> N
     assert "did you mean model.error_rate?" in complaint([write(tmp_path, TASKS)], "error_rate=1")
 
 
+def test_a_key_of_another_type_is_said_to_be_one(tmp_path: Path) -> None:
+    """It is spelt rightly, so the same word again would help nobody."""
+    flags = {"model": {"type": "openai", "policy_base_url": "http://h/v1", "policy_model_name": "m"}}
+    with pytest.raises(BadConfig) as caught:
+        validate(gather([write(tmp_path, TASKS)], ["model.error_rate=0.1"], flags))
+    text = str(caught.value)
+    assert "model.error_rate: unknown key: type openai has none of this name, type scripted has" in text
+    assert "did you mean" not in text
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [

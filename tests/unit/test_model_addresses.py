@@ -65,6 +65,13 @@ def test_one_address_has_no_other() -> None:
     assert addresses.ranked("s") == FOUR[:1]
 
 
+def test_a_remark_may_follow_an_address(tmp_path: Path) -> None:
+    """What begins a line or follows a space; a `#` inside of an address is part of it."""
+    file = tmp_path / "endpoints"
+    file.write_text("# all\nhttp://a:1/v1 # first\nhttp://b:9103  # second\nhttp://c/#x\t#third\n")
+    assert read_addresses(file) == ("http://a:1/v1", "http://b:9103", "http://c/#x")
+
+
 def test_a_changed_file_is_seen_within_seconds_and_not_read_every_time(tmp_path: Path) -> None:
     time, file = Time(), tmp_path / "endpoints"
     file.write_text("http://a:1/v1\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ from starlette.responses import JSONResponse, Response
 
 from gym_bus.cli import model_checks
 from gym_bus.cli.eval import group
-from gym_bus.cli.eval_run import resolve
+from gym_bus.cli.eval_run import flags_of, resolve
 from gym_bus.cli.model_checks import check_endpoint
 from gym_bus.errors import BadConfig
-from schemas.config import AzureModel, HttpModel, SwitchyardModel, VllmModel
+from providers.dialects.catalog import DIALECTS
+from schemas.config import AnthropicModel, AzureModel, HttpModel, OpenAIModel, SwitchyardModel, VllmModel
 from tests.support.served_doubles import KEY, MODEL, Double
+from tests.support.served_doubles import problem as problem_answer
 from tests.support.served_kinds import BY_NAME, KINDS, Kind
 from tests.support.upstream import served
 
@@ -63,8 +66,7 @@ async def test_every_address_is_asked() -> None:
         lines = problem.split("\n")
         assert len(lines) == 2
         assert f"{two}/v1/models has no model 'up'" in lines[0]
-        assert "there are another, m0, m1" in lines[0]
-        assert "13 more" in lines[0]
+        assert "there are another, m0, m1, m2, m3 and 16 more" in lines[0]
         assert "cannot be reached" in lines[1]
 
 
@@ -123,7 +125,7 @@ async def test_azures_mistakes_are_told_apart() -> None:
     [
         (["openai/*", "x"], None, False),
         (["up*"], None, True),
-        (["x"], JSONResponse({"detail": "Not Found"}, 404), True),
+        (["x"], JSONResponse({"detail": "Not Found"}, 404), False),
         (["x"], JSONResponse({"id": "up"}), True),
         (["x"], JSONResponse({"error": {"message": "The model 'up' does not exist"}}, 404), False),
         ([], None, True),
@@ -144,6 +146,100 @@ async def test_a_list_that_need_not_be_whole_is_not_believed(listed: list[str], 
     async with served(double.app) as url:
         problem = await check(BY_NAME["litellm-chat"].config_at(url))
         assert (problem == "") == is_fine, problem
+
+
+NAMELESS = {"error": {"message": "messages: field required"}}
+
+
+def openai(url: str, **more: Any) -> OpenAIModel:
+    return OpenAIModel(**{"policy_base_url": url, "policy_model_name": MODEL, **more})
+
+
+@dataclass
+class Server(Double):
+    """Chat Completions below `/v1` and nothing else; `empty` is what a call without a question is answered with, by its model."""
+
+    dialect: Any = DIALECTS["chat"]
+    listed: Response | None = None
+    empty: dict[str | None, Response] = field(default_factory=dict)
+
+    def _listed(self, path: str) -> Response:
+        if path != "/v1/models":
+            return JSONResponse({"detail": "Not Found"}, 404)
+        return self.listed or super()._listed(path)
+
+    def refused_body(self, request: Request, body: dict[str, Any]) -> Response | None:
+        """Return what an unfit request is answered with."""
+        if request.url.path != "/v1/chat/completions":
+            return JSONResponse({"detail": "Not Found"}, 404)
+        assert list(body) == ["model"], "nothing is asked that could cost something"
+        return self.empty.get(body["model"], self.empty.get(None, JSONResponse(NAMELESS, 422)))
+
+
+@pytest.mark.parametrize(
+    ("base", "more", "said"),
+    [
+        ("", {}, ("nothing of this kind is at", "/chat/completions (404)", "is `/v1` missing, or is it another API")),
+        ("/v1/chat/completions", {}, ("leave /chat/completions off --model-url",)),
+        ("/v1/", {"api": "responses"}, ("/v1/responses (404)", "'responses'", "is it another API")),
+    ],
+)
+async def test_an_address_at_which_calls_would_find_nothing(base: str, more: Any, said: tuple[str, ...]) -> None:
+    """The path of the calls is asked, whether or not there is a list of models."""
+    async with served(Server().app) as url:
+        assert await check(openai(f"{url}/v1")) == ""
+        problem = await check(openai(url + base, **more))
+        assert all(text in problem for text in said), problem
+
+
+async def test_another_api_than_the_servers() -> None:
+    """The list of models is there for all of them; what calls are posted to is not."""
+    async with served(Server().app) as url:
+        problem = await check(AnthropicModel(policy_base_url=url, policy_model_name=MODEL))
+        assert f"nothing of this kind is at {url}/v1/messages (404)" in problem
+        assert "is it another API" in problem
+        assert "`/v1`" not in problem, "it is added to such an address"
+
+
+@pytest.mark.parametrize(
+    ("listed", "empty", "said"),
+    [
+        (Response(status_code=404), JSONResponse(NAMELESS, 422), ""),
+        (Response(status_code=404), JSONResponse(NAMELESS, 400), ""),
+        (Response(status_code=503), Response(status_code=500), ""),
+        (JSONResponse({"status": "ok"}), JSONResponse(NAMELESS, 400), ""),
+        (JSONResponse({"status": "ok"}), Response(status_code=403), "refused the key (403)"),
+        (Response(status_code=404), Response(status_code=405), "nothing of this kind is at"),
+        (Response(status_code=404), problem_answer(404, 'model "up" not found'), "has no model 'up'"),
+    ],
+)
+async def test_without_a_list_the_path_of_the_calls_is_asked(listed: Response, empty: Response, said: str) -> None:
+    """Whatever refuses the question for what it lacks takes such calls."""
+    double = Server(listed=listed, empty={None: empty})
+    async with served(double.app) as url:
+        problem = await check(openai(f"{url}/v1"))
+        assert said in problem if said else problem == "", problem
+
+
+@pytest.mark.parametrize(
+    ("empty", "is_fine"),
+    [
+        ({}, False),
+        ({None: problem_answer(400, "no such model"), MODEL: JSONResponse(NAMELESS, 400)}, True),
+        ({None: problem_answer(404, "no such model"), MODEL: JSONResponse(NAMELESS, 400)}, True),
+        ({None: problem_answer(404, "no such model")}, False),
+        ({None: problem_answer(500, "oops")}, False),
+    ],
+)
+async def test_a_name_that_is_not_listed_needs_a_server_that_tells_it_apart(empty: Any, is_fine: bool) -> None:
+    """An openai server that takes any name proves nothing by taking this one: its list counts."""
+    double = Server(empty=empty, models=["a", "b", "c", "d", "e", "f"])
+    async with served(double.app) as url:
+        problem = await check(openai(f"{url}/v1"))
+        assert (problem == "") == is_fine, problem
+        if not is_fine:
+            assert f"{url}/v1/models has no model 'up'" in problem
+            assert problem.endswith("there are a, b, c, d, e and 1 more")
 
 
 # -- flags and files ------------------------------------------------------------------------------------------------------------
@@ -202,6 +298,41 @@ def test_what_cannot_work_is_refused(overrides: tuple[str, ...], problem: str) -
         resolve(options(overrides=overrides), {})
 
 
+def test_several_addresses_are_given_one_by_one() -> None:
+    """One stays a text, so that configurations keep their digests; a comma is no way to say two."""
+    for given, wanted in (("http://a", "http://a"), (("http://a",), "http://a"), ((), None)):
+        model = flags_of({"model": "m", "model_url": given})["model"]
+        assert model.get("policy_base_url") == wanted
+    config, _ = resolve(options(model="m", model_url=("http://a/v1", "http://b/v1")), {})
+    assert config.model.addresses == ("http://a/v1", "http://b/v1")  # type: ignore[union-attr]
+    with pytest.raises(BadConfig, match="more than one address: give the option once for each"):
+        resolve(options(model="m", model_url=("http://a/v1,http://b/v1",)), {})
+
+
+def test_a_kind_of_server_is_not_said_twice() -> None:
+    """An override that contradicts the flag is refused; without the flag it says what the address is of."""
+    with pytest.raises(BadConfig, match=r"--model-type vllm and model\.type=vlm say two things"):
+        resolve(options(model="m", model_url="http://h", model_type="vllm", overrides=("model.type=vlm",)), {})
+    with pytest.raises(BadConfig, match="no such type 'vlm'"):
+        resolve(options(model="m", model_url="http://h", overrides=("model.type=vlm",)), {})
+    for type_ in ("vllm", None):
+        config, _ = resolve(
+            options(model="m", model_url="http://h", model_type=type_, overrides=("model.type=vllm",)), {}
+        )
+        assert config.model.type == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("temprature", "did you mean temperature?"), ("max_tokens", "did you mean max_output_tokens?"),
+     ("max_completion_tokens", "did you mean max_output_tokens?"), ("zzz", "known here are temperature, top_p")],
+)  # fmt: skip
+def test_an_unknown_parameter_is_named_with_a_guess(name: str, said: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        resolve(options(model="m", model_url="http://h", overrides=(f"model.sampling_overrides={{{name}: 1}}",)), {})
+    assert f"model.sampling_overrides.{name}: unknown key; {said}" in str(caught.value)
+
+
 def test_a_deployments_digest_goes_into_the_configuration(tmp_path: Path) -> None:
     """Of the file's bytes; a route that it does not have, and a file that is none, are found before anything starts."""
     file = tmp_path / "routes.toml"
@@ -235,3 +366,5 @@ def test_help_names_the_kinds() -> None:
     shown = CliRunner().invoke(group, ["run", "--help"]).output
     assert "openai|anthropic|azure|vllm|litellm|switchyard" in shown.replace("\n", "").replace(" ", "")
     assert "--model-type azure" in shown
+    for text in ("KEY=VALUE", "model.type=local", "model.type=replay", "budget.rollout.model_calls=3"):
+        assert text in shown

@@ -69,6 +69,7 @@ def test_every_place_says_the_same(bodies: list[dict[str, Any]]) -> None:
         ({**WHOLE, "choices": [{"token_ids": [7], "logprobs": {"content": [{"logprob": math.nan}]}}]}, "logprobs_not_finite"),
         ({**WHOLE, "choices": [{"token_ids": [7], "logprobs": {"content": [{"logprob": None}]}}]}, "logprobs_not_finite"),
         ({**WHOLE, "choices": [{"token_ids": [7], "logprobs": {"content": [{"logprob": 10**400}]}}]}, "logprobs_not_finite"),
+        ({**WHOLE, "choices": [{"token_ids": [7], "logprobs": {"content": [{"logprob": 0.7}]}}]}, "logprobs_positive"),
         ({**WHOLE, "prompt_token_ids": ["1"]}, "ids_malformed"),
         ({**WHOLE, "prompt_token_ids": [True]}, "ids_malformed"),
         ({**WHOLE, "prompt_token_ids": [-1]}, "ids_malformed"),
@@ -81,6 +82,19 @@ def test_what_does_not_agree_cannot_be_learned_from(body: dict[str, Any], proble
     assert found is not None
     assert found.problem == problem
     assert all(map(math.isfinite, found.logprobs))
+
+
+def test_chunks_agree_one_by_one() -> None:
+    """Two log-probabilities in the chunk after the one that had none: the sum is right, and what belongs to what is not known."""
+    first = {"prompt_token_ids": PROMPT, "choices": [{"token_ids": [7], "logprobs": {"content": []}}]}
+    found = read(first, {"choices": [{"token_ids": [8], "logprobs": {"content": CONTENT}}]})
+    assert found is not None
+    assert found.problem == "lengths_differ"
+    other = read(
+        first, {"prompt_token_ids": [9], "choices": [{"token_ids": [8], "logprobs": {"content": CONTENT[:1]}}]}
+    )
+    assert other is not None
+    assert other.problem == "prompts_differ"
 
 
 def test_a_backend_without_tokens_says_nothing() -> None:

@@ -25,7 +25,8 @@ from schemas.conversation import Delta, ReplyBegan, ReplyBroke, ReplyEnded, Stop
 
 DONE: Final = "[DONE]"
 PLAIN: Final = frozenset({"id", "object", "created", "model", "system_fingerprint", "service_tier", "usage"})
-PLAIN_IN_CHOICE: Final = frozenset({"index", "logprobs", "finish_reason"})
+NOTHING_YET: Final = ("logprobs", "finish_reason")
+PLAIN_IN_CHOICE: Final = frozenset({"index", *NOTHING_YET})
 
 
 class ChatStreamReader:
@@ -48,7 +49,8 @@ class ChatStreamReader:
         chunk = _parsed(event, data)
         if chunk is None:
             return []
-        if self._has_begun and self._stop is None and (words := _only_words(chunk)):
+        is_plain = event in (None, "", "message") and self._has_begun and self._stop is None
+        if is_plain and (words := _only_words(chunk)):
             return list(self._parts.add_words("text", words))
         if broke := _broken(event, chunk):
             self._is_over = True
@@ -57,6 +59,11 @@ class ChatStreamReader:
             return list(self._read(Fields(chunk)))
         except (Unexpressible, ValidationError) as error:
             raise Malformed(f"no chunk of Chat Completions: {error}") from error
+
+    @property
+    def is_ending(self) -> bool:
+        """See `StreamReader`."""
+        return self._stop is not None
 
     def end(self) -> list[Delta]:
         """Return the answer's end, once; raises `Malformed` if the stream was cut."""
@@ -135,8 +142,9 @@ def _only_words(chunk: dict[str, Any]) -> str | None:
         case {"choices": [{"delta": {"content": str(words), **in_delta}, **in_choice}], **rest} if (
             words and not in_delta
         ):
-            is_plain = not (rest.keys() - PLAIN or in_choice.keys() - PLAIN_IN_CHOICE)
-            says_more = rest.get("usage") or any(in_choice.get(name) for name in PLAIN_IN_CHOICE)
+            is_plain = not (rest.keys() - PLAIN or in_choice.keys() - PLAIN_IN_CHOICE) and rest.get("object") != "error"
+            index, nothing = in_choice.get("index", 0), (rest.get("usage"), *map(in_choice.get, NOTHING_YET))
+            says_more = type(index) is not int or index != 0 or any(value is not None for value in nothing)
             return words if is_plain and not says_more else None
         case _:
             return None

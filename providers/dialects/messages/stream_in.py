@@ -42,6 +42,11 @@ class MessageStreamReader:
         with reading_answer():
             return self._read(kind, Fields(body))
 
+    @property
+    def is_ending(self) -> bool:
+        """See `StreamReader`."""
+        return self._stop_reason is not None
+
     def end(self) -> list[Delta]:
         """Return nothing; raises `Malformed` if the stream was cut."""
         if not self._is_over:

@@ -59,6 +59,11 @@ class ResponsesStreamReader:
         except (Unexpressible, ValueError, OverflowError, RecursionError) as error:
             raise Malformed(f"an event that the Responses API does not send: {error}") from error
 
+    @property
+    def is_ending(self) -> bool:
+        """See `StreamReader`."""
+        return self._is_over
+
     def end(self) -> list[Delta]:
         """Return nothing; raises `Malformed` if the stream was cut."""
         if not self._is_over:

@@ -1,0 +1,56 @@
+"""Why rollouts of a run that is over have no reward, or ended before their agent did, as the projection tells it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from gym_bus.cli import questions
+from gym_bus.client import ProjectorSilent, QueryFailed, query
+
+if TYPE_CHECKING:
+    from gym_bus.cli.course import Course
+    from gym_bus.nats_bus import NatsBus
+
+FAILURES_SHOWN: Final = 3
+LINE_MAX: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Reasons:
+    """What failed rollouts failed of, most frequent first; how many a budget of their own ended; whether calls have token ids."""
+
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    by_budget: dict[str, int] = field(default_factory=dict)
+    has_token_ids: bool = False
+
+    def facts(self) -> dict[str, Any]:
+        """Return them for a program."""
+        return {"failures": self.failures, "ended_by_budget": self.by_budget}
+
+    def lines(self) -> list[str]:
+        """Return them for a person, one line each."""
+        told = [_line(failure) for failure in self.failures]
+        return told + [f"{count:,} ended by their budget ({name})" for name, count in self.by_budget.items()]
+
+
+def _line(failure: dict[str, Any]) -> str:
+    text = f"{failure['rollouts']:,} failed: {failure['failure_kind']}: {failure['message'] or 'no message'}"
+    text = "".join(c if c.isprintable() else " " for c in text)
+    return text if len(text) <= LINE_MAX else f"{text[: LINE_MAX - 1]}…"
+
+
+async def fetch_reasons(bus: NatsBus, course: Course) -> Reasons:
+    """Ask a projector that has read the run's end; nothing is told if it does not answer."""
+    ends = {str(course.shard): course.finished_sequence}
+    wanted = (
+        (questions.FAILURES, [course.run_id, FAILURES_SHOWN]),
+        (questions.ENDED_BY_BUDGET, [course.run_id]),
+        (questions.CALLS_WITH_IDS, [course.run_id]),
+    )
+    with suppress(ProjectorSilent, QueryFailed):
+        failures, budgets, ids = [await query(bus, sql, values, after_seq=ends) for sql, values in wanted]
+        by_budget = {str(name): int(count) for name, count in budgets.rows}
+        return Reasons(failures.dicts(), by_budget, bool(ids.rows[0][0]))
+    return Reasons()
