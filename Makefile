@@ -15,12 +15,12 @@ PYTEST := $(BIN)/python -m pytest
 PYRIGHT := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 .DEFAULT_GOAL := help
-.PHONY: run test check lint bench kill-all format lock clean help base dev local bwrap
+.PHONY: run test check lint bench kill-all format lock clean help base dev local bwrap docker
 
 run: base bwrap $(filter local,$(MODEL)) ## run the main job: agents on 75 small tasks, with the built-in stand-in for a model (MODEL=local: a real small one)
 	$(RUN)
 
-test: dev local bwrap ## run the tests, but the slow ones and the kill-all
+test: dev local bwrap docker ## run the tests, but the slow ones and the kill-all
 	$(PYTEST) -m "not slow and not kill_all"
 
 check: lint ## all that CI asks: format, lint, types, import direction, dead code, then the tests
@@ -34,7 +34,7 @@ lint: dev ## the checks without the tests
 	$(PYTEST) -q tests/test_tidy.py
 	$(BIN)/python scripts/dead_code.py
 
-bench: dev bwrap ## measure; prints a table
+bench: dev bwrap docker ## measure; prints a table
 	$(BIN)/python -m tests.bench
 
 kill-all: dev bwrap ## kill every process of a run, the bus included, again and again; nothing may be lost
@@ -55,5 +55,5 @@ clean: ## remove what was made here, results/ and .gym-bus/ excepted
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-base dev local bwrap:
+base dev local bwrap docker:
 	@scripts/setup $@

@@ -109,6 +109,7 @@ def make_paths_absolute(sourced: Sourced, base: Path) -> None:
         ("model", "endpoint_file"),
         ("model", "deployment"),
         ("sandbox", "ledger_path"),
+        ("sandbox", "socket"),
     ):
         values = sourced.values.get(section)
         if isinstance(values, dict) and isinstance(values.get(key), str):

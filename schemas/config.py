@@ -371,7 +371,23 @@ class Inline(Tagged):
     ledger_path: str | None = None
 
 
-SandboxConfig = Annotated[Bubblewrap | UnsafeLocal | Inline, Field(discriminator="type")]
+class Docker(Tagged):
+    """A container of Docker, or of podman behind its Docker-compatible socket: no network, read-only, no capabilities, not root.
+
+    The engine has to run on this host, with `image` already there; any image with `/bin/sh` will do. `user` is uid:gid, numbers, and
+    must be gym-bus's own if that does not run as root. `socket` is the engine's: None is `DOCKER_HOST` if that is a unix socket, else
+    Docker's own place. `limits.memory_mib` and `limits.processes` bound the container as a whole.
+    """
+
+    type: Literal["docker"] = "docker"
+    image: str = Field(min_length=1)
+    limits: SandboxLimits = SandboxLimits()
+    user: str = Field(default="1000:1000", pattern=r"^[1-9]\d{0,9}:\d{1,10}$")
+    socket: str | None = None
+    ledger_path: str | None = None
+
+
+SandboxConfig = Annotated[Bubblewrap | Docker | UnsafeLocal | Inline, Field(discriminator="type")]
 
 
 class Retries(Frozen):

@@ -43,6 +43,10 @@ def check_config(config: RunConfig, api_key: str | None, settings: Settings) -> 
             "or agent.enable_tools=false, or --unsafe-local for tasks you trust"
         )
         raise BadConfig(msg)
+    if config.sandbox.type == "docker" and config.agent.enable_tools:
+        from gym_bus.cli.engine_checks import check_engine  # noqa: PLC0415  only for containers
+
+        check_engine(config.sandbox)
     if isinstance(config.model, ServedModel):
         from gym_bus.cli.model_checks import check_endpoint  # noqa: PLC0415  only for real models
 

@@ -19,6 +19,7 @@ from gym_bus.cli import checks
 from gym_bus.cli.entry import check_folders
 from gym_bus.cli.lazy import OK
 from gym_bus.cli.setup import settings_for, up_and_connected, version
+from gym_bus.engine_socket import pin_socket
 from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
@@ -95,6 +96,7 @@ def resolve(options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Run
     api_key = configs.key_of_model(sourced, given, environ, is_default_wanted=is_served)
     configs.make_paths_absolute(sourced, Path.cwd())
     pin_routes(sourced)
+    pin_socket(sourced, environ)
     return configs.validate(sourced), api_key
 
 

@@ -42,12 +42,17 @@ def result(exit_code: int | None, output: Output, duration_s: float) -> ExecResu
     """Return what came of a command; without an exit code it was ended at its deadline.
 
     A shell's codes from 129 to 192 stand for a death by signal, whoever chose them. Memory that ran out is not told
-    apart: where the bound is an rlimit, allocation fails in the program, which ends as it likes.
+    apart: where the bound is an rlimit, allocation fails in the program, which ends as it likes. See `out_of_memory`.
     """
     if exit_code is None:
         return ExecResult(None, output.text, output.size, output.truncated, "timeout", duration_s)
     ended_by: Literal["exit", "signal"] = "signal" if FIRST_SIGNAL_CODE <= exit_code <= LAST_SIGNAL_CODE else "exit"
     return ExecResult(exit_code, output.text, output.size, output.truncated, ended_by, duration_s)
+
+
+def out_of_memory(exit_code: int, output: Output, duration_s: float) -> ExecResult:
+    """Return what came of a command of which the kernel killed something because its box had no memory left."""
+    return ExecResult(exit_code, output.text, output.size, output.truncated, "out_of_memory", duration_s)
 
 
 def settle(future: asyncio.Future[None]) -> None:
@@ -63,14 +68,18 @@ def pipe(stream: IO[bytes] | None) -> IO[bytes]:
     return stream
 
 
-def ulimits(limits: SandboxLimits, *, processes: bool) -> str:
-    """Return shell text that sets the limits for itself and what it starts; a lower limit of the host stays."""
+def ulimits(limits: SandboxLimits, *, processes: bool, memory: bool = True) -> str:
+    """Return shell text that sets the limits for itself and what it starts; a lower limit of the host stays.
+
+    `processes` and `memory` are left out where something else bounds them for a box as a whole.
+    """
     settings = [
         "ulimit -c 0",
         f"ulimit -f {limits.file_mib * 2048}",  # blocks of 512 bytes, in every POSIX shell
-        f"ulimit -v {limits.memory_mib * 1024}",
         f"ulimit -t {limits.cpu_s}",
     ]
+    if memory:
+        settings.append(f"ulimit -v {limits.memory_mib * 1024}")
     if processes:  # dash calls it -p, bash -u
         settings.append(f"ulimit -p {limits.processes} || ulimit -u {limits.processes}")
     return "{ " + "; ".join(settings) + "; } 2>/dev/null"

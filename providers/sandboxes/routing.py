@@ -12,6 +12,7 @@ from schemas.config import SandboxConfig
 
 PROVIDERS: Final[Mapping[str, str]] = {
     "bubblewrap": "providers.sandboxes.bubblewrap:BubblewrapProvider",
+    "docker": "providers.sandboxes.docker:DockerProvider",
     "inline": "providers.sandboxes.inline:InlineProvider",
     "unsafe_local": "providers.sandboxes.unsafe_local:UnsafeLocalProvider",
 }

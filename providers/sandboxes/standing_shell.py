@@ -17,13 +17,11 @@ import os
 import secrets
 import shlex
 import subprocess
-from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult
 from providers.sandboxes.bubblewrap_argv import PIPES_IN_BOX
-from providers.sandboxes.output import PipeReader
+from providers.sandboxes.command_output import command_output
 from providers.sandboxes.processes import children, exited, kill, pipe, result, settle, ulimits
 from providers.sandboxes.rooms import Room
 from schemas.config import SandboxLimits
@@ -73,11 +71,8 @@ class StandingShell:
 
     async def run(self, command: str, timeout_s: float) -> ExecResult:
         """Run one command; raises `BoxLost` if the shell dies or says what it should not."""
-        nonce, started = secrets.token_hex(8), self._loop.time()
-        path = self.room.pipes / nonce
-        reader = self._open(path)
-        self._is_busy, code = True, None
-        try:
+        started, self._is_busy, code = self._loop.time(), True, None
+        with command_output(self.room, self._limits.output_bytes) as (nonce, reader):
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._write(f"run {shlex.quote(command)} {nonce}\n")
@@ -86,10 +81,6 @@ class StandingShell:
                 await self._kill_tree(nonce)
             output = reader.finish()
             self._is_busy = False
-        finally:
-            reader.close()
-            with suppress(FileNotFoundError):
-                path.unlink()
         return result(code, output, self._loop.time() - started)
 
     async def end(self) -> None:
@@ -109,15 +100,6 @@ class StandingShell:
             return
         for pid in children(self._process.pid) or [self._process.pid]:
             kill(pid)
-
-    def _open(self, path: Path) -> PipeReader:
-        """Make the named pipe of one command, which only the box's user can write to."""
-        if self.room.uid == os.getuid():
-            os.mkfifo(path, 0o600)
-        else:
-            os.mkfifo(path, 0o200)
-            os.chown(path, self.room.uid, self.room.uid)
-        return PipeReader(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), self._limits.output_bytes)
 
     async def _write(self, text: str) -> None:
         data = memoryview(text.encode())

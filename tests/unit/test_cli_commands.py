@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from gym_bus.cli.eval_status import processes_of
 from gym_bus.errors import BadConfig
 from gym_bus.settings import Settings
 from schemas.config import (
+    Docker,
     JsonlTaskset,
     LocalModel,
     OpenAIModel,
@@ -212,6 +214,55 @@ def test_a_missing_sandbox_is_found_before_anything_starts(monkeypatch: pytest.M
     config = RunConfig(taskset=ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),)))
     with pytest.raises(BadConfig, match="apt-get install bubblewrap"):
         checks.check_config(config, None, Settings())
+
+
+class _Engine(BaseHTTPRequestHandler):
+    """An engine without images."""
+
+    def do_GET(self) -> None:
+        is_ping = self.path == "/_ping"
+        body = b"OK" if is_ping else b'{"message": "No such image: some/image:1"}'
+        self.send_response(200 if is_ping else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "programs", "problem"),
+    [
+        ("none", (), "none is installed.*scripts/setup docker"),
+        ("none", ("dockerd",), "no container engine runs at.*systemctl start docker"),
+        ("dead", (), "no container engine runs at.*systemctl start docker"),
+        ("deaf", (), "does not answer.*is it a container engine"),
+        ("no_image", (), "has no image some/image:1: `docker pull some/image:1`"),
+    ],
+)
+def test_a_missing_engine_is_found_before_anything_starts(
+    engine: str, programs: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Not installed, not running, not an engine, without the image: each with what can be done about it."""
+    monkeypatch.setattr("shutil.which", lambda name: name if name in programs else None)
+    monkeypatch.setattr("gym_bus.cli.engine_checks.ENGINE_TIMEOUT_S", 0.2)
+    path = tmp_path / "engine.sock"
+    tasks = ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),))
+    config = RunConfig(taskset=tasks, sandbox=Docker(image="some/image:1", socket=str(path)))
+    with ExitStack() as stack:
+        if engine in {"dead", "deaf"}:
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(str(path))
+            if engine == "deaf":
+                listener.listen()
+        if engine == "no_image":
+            server = stack.enter_context(socketserver.UnixStreamServer(str(path), _Engine))
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            stack.callback(server.shutdown)
+        with pytest.raises(BadConfig, match=problem):
+            checks.check_config(config, None, Settings())
+    checks.check_config(config.model_copy(update={"agent": SimpleAgent(enable_tools=False)}), None, Settings())
 
 
 def test_a_missing_local_model_is_found_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,181 @@
+"""Sandboxes in containers, of Docker or of podman behind its Docker-compatible socket.
+
+No network, a read-only image, no capabilities and none to be had, a user without rights, the engine's own seccomp filter, and only
+/box, /tmp and /dev/shm to write to. Memory and processes are bounded for a box as a whole; its files in /box, which lie on the
+host beside those of bubblewrap, are bounded one by one. Containers are not virtual machines: the kernel is shared with the host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from pathlib import Path
+
+from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult, SandboxUnavailable
+from providers.sandboxes.docker_container import body_of, name_of
+from providers.sandboxes.docker_engine import Engine, EngineRefused
+from providers.sandboxes.docker_owners import LABEL, containers_of, is_orphan, reap, remove
+from providers.sandboxes.docker_shell import ContainerShell
+from providers.sandboxes.ledger import Ledger
+from providers.sandboxes.processes import refusal
+from providers.sandboxes.rooms import Room, Rooms, reachable_parent
+from schemas.config import Docker
+
+
+class DockerBox:
+    """One container, driven by a `ContainerShell`. `forget` is called once, when no process of it is left."""
+
+    def __init__(
+        self, label: str, shell: ContainerShell, ledger: Ledger, forget: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._label = label
+        self._shell = shell
+        self._ledger = ledger
+        self._forget = forget
+        self._one_at_a_time = asyncio.Lock()
+        self._is_destroyed = False
+
+    @property
+    def is_alive(self) -> bool:
+        """Say whether commands can still run, as far as is known: a container that was killed idly is missed at the next one."""
+        return self._shell.is_alive
+
+    async def exec(self, command: str, *, key: str, timeout_s: float) -> ExecResult:
+        """Run `command`; at its deadline everything in the box is killed, also what earlier commands left running."""
+        async with self._one_at_a_time:
+            if not self.is_alive:
+                raise BoxLost(f"sandbox {self._label} is gone; nothing was started")
+            if refused := refusal(command):
+                return refused
+            self._ledger.start("tool", key, label=self._label)
+            try:
+                return await self._shell.run(command, timeout_s)
+            except (BoxLost, CreateFailed, SandboxUnavailable) as error:
+                await self._shell.hang_up()
+                raise BoxLost(f"sandbox {self._label}: {error}") from error
+            except asyncio.CancelledError:
+                await self._shell.hang_up()  # what the command did is unknown, and so is the state of the shell
+                raise
+
+    async def destroy(self) -> None:
+        """End everything in the machine and remove its files; safe to repeat."""
+        if not self._is_destroyed:
+            self._is_destroyed = True
+            try:
+                await self._shell.end()
+            finally:
+                await self._forget()
+
+
+class DockerProvider:
+    """Makes containers, their files under `work_dir`, which the engine has to see as well: it runs on this host."""
+
+    def __init__(self, config: Docker, work_dir: Path) -> None:
+        self._config = config
+        self._ledger = Ledger(config.ledger_path)
+        self._is_root = os.getuid() == 0
+        self._uid = int(config.user.partition(":")[0])
+        work_dir = work_dir.absolute()
+        self._rooms = Rooms(reachable_parent(work_dir) if self._is_root else work_dir)
+        self._engine = Engine(config.socket)
+        self._boxes: dict[str, DockerBox] = {}
+        self._has_reaped = False
+
+    @property
+    def name(self) -> str:
+        """Return the provider's configuration type."""
+        return "docker"
+
+    async def check(self) -> None:
+        """Make a box, run a command, destroy it; raise `SandboxUnavailable` with what to do if that fails."""
+        label = f"check.{secrets.token_hex(8)}"
+        try:
+            box = await self.create(label)
+            try:
+                done = await box.exec("echo >/box/file", key=label, timeout_s=10)
+            finally:
+                await box.destroy()
+        except (CreateFailed, BoxLost) as error:
+            raise SandboxUnavailable(f"no sandbox can be made of the image {self._config.image}: {error}") from error
+        if done.exit_code != 0:
+            raise SandboxUnavailable(
+                f"a container of the engine at {self._engine.socket} cannot write to its files on this host ({done.output.strip()}): "
+                "engines elsewhere, and those that run without root, will not do"
+            )
+
+    async def create(self, label: str) -> DockerBox:
+        """Make the machine `label`; raises `CreateFailed`, or `SandboxUnavailable` without an engine, the image or the right user."""
+        if label in self._boxes:
+            raise CreateFailed(f"sandbox {label} exists already")
+        if not self._is_root and self._uid != os.getuid():
+            raise SandboxUnavailable(
+                f"sandbox.user is {self._config.user}, and only root can give files to it: "
+                f"set sandbox.user={os.getuid()}:{os.getgid()}"
+            )
+        await self._make_way(label)
+        try:
+            room = self._rooms.make(label, self._uid)
+        except OSError as error:
+            raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error
+        try:
+            shell = await self._start(label, room)
+        except BaseException:
+            await self._rooms.remove(room)
+            raise
+
+        async def forget() -> None:
+            del self._boxes[label]
+            await self._rooms.remove(room)
+
+        box = self._boxes[label] = DockerBox(label, shell, self._ledger, forget)
+        return box
+
+    async def reap(self) -> int:
+        """Remove the containers of dead processes, then their files; a machine has both, or one that is left of it."""
+        containers = await reap(self._engine)
+        return max(containers, await asyncio.to_thread(self._rooms.reap))
+
+    async def aclose(self) -> None:
+        """Destroy every machine still alive."""
+        async with asyncio.TaskGroup() as group:
+            for box in list(self._boxes.values()):
+                group.create_task(box.destroy())
+        await self._engine.aclose()
+        self._ledger.close()
+        await asyncio.to_thread(self._rooms.close)
+
+    async def _make_way(self, label: str) -> None:
+        """Remove what dead processes left, and refuse a second machine of the same label, whoever holds the first."""
+        if not self._has_reaped:
+            self._has_reaped = True
+            await reap(self._engine)
+        for twin in await containers_of(self._engine, f"{LABEL}={label}"):
+            if not is_orphan(twin["Labels"]):
+                raise CreateFailed(f"sandbox {label} exists already: container {twin.id[:12]}")
+            await remove(self._engine, twin)
+
+    async def _start(self, label: str, room: Room) -> ContainerShell:
+        """Create and start the container; nothing is left of it if that fails."""
+        create = self._engine.client.containers.create(body_of(self._config, label, room), name=name_of(label))
+        try:
+            container = await self._engine.ask(f"sandbox {label}: creating a container", create)
+        except EngineRefused as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                raise SandboxUnavailable(f"{error}. {advice_for(self._config.image)}") from error
+            raise
+        shell = ContainerShell(self._engine, container, room, self._config.limits)
+        try:
+            await shell.start()
+        except BaseException:
+            await shell.end()
+            raise
+        return shell
+
+
+def advice_for(image: str) -> str:
+    """Return how an image gets there; gym-bus pulls none by itself."""
+    made_here = " (`scripts/setup docker` makes gymbus/busybox:1 without a registry)"
+    return f"Fetch it with `docker pull {image}`, or `docker load`, or `docker import`{made_here}"

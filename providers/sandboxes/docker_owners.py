@@ -1,0 +1,86 @@
+"""Whose a container is: labels that name the process that made it, and the removal of what dead processes left behind.
+
+A container ends when its owner's connection does, and its engine then removes it. Reaping is for what that missed: an engine that
+crashed or was restarted, or a command that holds the container's input open.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from aiodocker.containers import DockerContainer
+
+from providers.sandboxes.base import CreateFailed
+from providers.sandboxes.docker_engine import GONE, Engine, EngineRefused
+
+OURS: Final = "gymbus"
+LABEL: Final = "gymbus.label"
+OWNER: Final = "gymbus.owner"
+BOOT: Final = "gymbus.boot"
+PIDS: Final = "gymbus.pids"
+"""The owner's pid namespace: in another one its pid means nothing, and it is left alone."""
+
+
+def labels_of(label: str) -> dict[str, str]:
+    """Return the labels of a container that this process makes for the box `label`. Blocking, for no time."""
+    pid = os.getpid()
+    return {OURS: "1", LABEL: label, OWNER: f"{pid}:{_started(pid)}", BOOT: _boot(), PIDS: _namespace()}
+
+
+def is_orphan(labels: Mapping[str, str]) -> bool:
+    """Say whether the process that made a container is surely dead. A pid that was used again has another start time."""
+    if labels.get(BOOT) != _boot():
+        return True
+    if labels.get(PIDS) != _namespace():
+        return False
+    pid, _, started = labels.get(OWNER, "").partition(":")
+    return not pid.isdecimal() or _started(int(pid)) != started
+
+
+async def containers_of(engine: Engine, *labels: str) -> list[DockerContainer]:
+    """Return the containers, running or not, that have all of `labels` (`name=value`)."""
+    wanted = json.dumps({"label": labels})
+    return await engine.ask("looking for containers", engine.client.containers.list(all=1, filters=wanted))
+
+
+async def remove(engine: Engine, container: DockerContainer) -> bool:
+    """Kill and remove a container; return whether it was there."""
+    try:
+        await engine.ask("removing a container", container.delete(force=True, v=True))
+    except EngineRefused as error:
+        if error.status not in GONE:
+            raise
+        return False
+    return True
+
+
+async def reap(engine: Engine) -> int:
+    """Remove the containers of dead processes; return how many. One that cannot be removed does not keep the others."""
+    count = 0
+    for container in await containers_of(engine, f"{OURS}=1"):
+        if is_orphan(container["Labels"]):
+            with suppress(CreateFailed):
+                count += await remove(engine, container)
+    return count
+
+
+def _started(pid: int) -> str | None:
+    """Return when a process started, in ticks since boot (proc(5), field 22 of stat); None if it is dead, reaped or not."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return fields[19] if fields[0] not in "ZX" else None
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def _namespace() -> str:
+    return os.readlink("/proc/self/ns/pid")  # noqa: PTH115  no path: `pid:[4026531836]`

@@ -1,0 +1,228 @@
+"""The shell that stands in a container, in one exec of the engine, and the lease on the container's first process.
+
+The protocol is that of `StandingShell` with two words more: the shell says `NONCE began` before a command, so that a shell which had
+been killed while it stood idle is told apart from one that died of a command, and after the exit code it says how many processes
+the kernel has killed so far because the container had no memory left (memory events of its cgroup, version 1 or 2).
+
+A command runs as the same user as the shell and can kill it, or say false things in its name: that is told as its own end by a
+signal, or as the loss of its box. It harms no other box, and the container's first process is out of its reach.
+
+At a deadline, and whenever the shell is gone, the first process clears the container: everything in its pid namespace but itself
+is killed, also what has left the command's session and group. Then another exec makes another shell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shlex
+from typing import Final
+
+from aiodocker.containers import DockerContainer
+
+from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult
+from providers.sandboxes.bubblewrap_argv import PIPES_IN_BOX
+from providers.sandboxes.command_output import command_output
+from providers.sandboxes.docker_container import CLEAR, CLEARED
+from providers.sandboxes.docker_engine import GONE, Engine, EngineRefused
+from providers.sandboxes.docker_line import Line
+from providers.sandboxes.docker_owners import remove
+from providers.sandboxes.output import Output
+from providers.sandboxes.processes import out_of_memory, result, ulimits
+from providers.sandboxes.rooms import Room
+from schemas.config import SandboxLimits
+
+START_TIMEOUT_S: Final = 60.0
+KILL_TIMEOUT_S: Final = 10.0
+END_TIMEOUT_S: Final = 10.0
+TRIES: Final = 40
+PAUSE_S: Final = 0.05
+KILLED: Final = 128 + 9
+BEGAN: Final = "began"
+_FUNCTIONS: Final = """
+deaths() {{
+    deaths=0
+    for file in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control; do
+        [ -r $file ] && while read -r name value; do [ "$name" = oom_kill ] && deaths=$value; done <$file
+    done
+}}
+run() {{
+    echo "$2 {began}"
+    (
+        {ulimits}
+        echo 500 2>/dev/null >/proc/self/oom_score_adj
+        exec /bin/sh -c "$1"
+    ) </dev/null >{pipes}/"$2" 2>&1
+    code=$?
+    deaths
+    echo "$2 $code $deaths"
+}}
+"""
+"""What the shell is taught. Memory and processes are bounded by the container; commands are killed for memory before the shell is."""
+
+
+class ContainerShell:
+    """Drives the shells of one container. Not for two commands at a time."""
+
+    def __init__(self, engine: Engine, container: DockerContainer, room: Room, limits: SandboxLimits) -> None:
+        self._engine = engine
+        self._container = container
+        self._room = room
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._lease = Line(container.attach(stdin=True, stdout=True))
+        self._shell: Line | None = None
+        self._deaths = 0
+        self.is_alive = True
+
+    async def start(self) -> None:
+        """Take the lease, start the container and a shell in it; raises `CreateFailed` or `SandboxUnavailable`."""
+        await self._engine.ask("attaching to a container", self._lease.open())
+        await self._engine.ask("starting a container", self._container.start())
+        try:
+            await self._stand()
+        except BoxLost as error:
+            raise CreateFailed(f"a container did not start: {error}") from error
+
+    async def run(self, command: str, timeout_s: float) -> ExecResult:
+        """Run one command; raises `BoxLost` if the container is gone, was restarted, or does not do as it is told."""
+        for _ in range(TRIES):
+            shell, deaths = await self._stand(), self._deaths
+            with command_output(self._room, self._limits.output_bytes) as (nonce, reader):
+                started = self._loop.time()
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        await shell.write(f"run {shlex.quote(command)} {nonce}\n")
+                        has_begun = await self._hear(shell, nonce, BEGAN) is not None
+                        code = await self._hear(shell, nonce) if has_begun else None
+                except TimeoutError:
+                    await self._clear()
+                    return result(None, reader.finish(), self._loop.time() - started)
+                duration_s = self._loop.time() - started
+                if code is None:
+                    await self._clear()
+                if not has_begun:  # the shell was killed before, by what an earlier command left running
+                    continue
+                return await self._ended(code, reader.finish(), duration_s, deaths)
+        raise BoxLost("its shell is killed whenever it stands")
+
+    async def _ended(self, code: int | None, output: Output, duration_s: float, deaths: int) -> ExecResult:
+        """Return what came of a command that began; without a code it took the shell along, and the next one counts deaths."""
+        if code is None:
+            await self._stand()
+        if code != 0 and self._deaths > deaths:
+            return out_of_memory(KILLED if code is None else code, output, duration_s)
+        return result(KILLED if code is None else code, output, duration_s)
+
+    async def hang_up(self) -> None:
+        """Let the container end by itself, at once: what runs in it is unknown. Does not wait for the engine."""
+        self.is_alive = False
+        await self._lease.hang_up()
+        if self._shell:
+            await self._shell.hang_up()
+
+    async def end(self) -> None:
+        """Kill and remove the container, and wait until the engine says that it is gone; safe to repeat."""
+        self.is_alive = False
+        try:
+            if not await remove(self._engine, self._container):
+                await self._gone()
+        finally:
+            await self.hang_up()
+
+    async def _gone(self) -> None:
+        async with asyncio.timeout(END_TIMEOUT_S):
+            while True:
+                try:
+                    await self._engine.ask("looking at a container", self._container.show())
+                except EngineRefused as error:
+                    if error.status in GONE:
+                        return
+                    raise
+                await asyncio.sleep(PAUSE_S)
+
+    async def _stand(self) -> Line:
+        """Return a shell that answers; another one if the last was killed. What was killed may take a moment to make room."""
+        trouble = "its shell does not start"
+        for _ in range(TRIES):
+            if self._shell:
+                return self._shell
+            try:
+                shell = await self._teach()
+            except EngineRefused as error:
+                trouble = str(error)
+                if error.status in GONE:
+                    break
+            else:
+                if shell:
+                    self._shell = shell
+                    continue
+            await asyncio.sleep(PAUSE_S)
+        raise BoxLost(trouble)
+
+    async def _teach(self) -> Line | None:
+        """Start a shell and teach it how to run commands; None if it ended meanwhile."""
+        exec_ = await self._engine.ask("starting a shell", self._container.exec(["/bin/sh"], stdin=True, stderr=False))
+        shell, nonce = Line(exec_.start()), secrets.token_hex(8)
+        functions = _FUNCTIONS.format(
+            ulimits=ulimits(self._limits, processes=False, memory=False), pipes=PIPES_IN_BOX, began=BEGAN
+        )
+        try:
+            await self._engine.ask("starting a shell", shell.open())
+            await shell.write(f'{functions}deaths; echo "{nonce} 0 $deaths"\n')
+            async with asyncio.timeout(START_TIMEOUT_S):
+                code = await self._hear(shell, nonce)
+        except TimeoutError as error:
+            await shell.hang_up()
+            raise BoxLost("its shell does not answer") from error
+        except BaseException:
+            await shell.hang_up()
+            raise
+        if code is None:
+            await shell.hang_up()
+            return None
+        return shell
+
+    async def _hear(self, shell: Line, nonce: str, word: str | None = None) -> int | None:
+        """Return the exit code that is said after `nonce` (0 for `word`), None if the shell is gone; the caller sets the deadline."""
+        match (await shell.read() or "").split(" "):
+            case [said, began] if said == nonce and began == word:
+                return 0
+            case [said, code, deaths] if said == nonce and not word and code.isdecimal() and deaths.isdecimal():
+                self._deaths = int(deaths)
+                return int(code)
+            case [""]:
+                return None
+            case _:
+                raise BoxLost("its shell said something that is not in the protocol")
+
+    async def _clear(self) -> None:
+        """Kill everything in the container but its first process; raises `BoxLost` if that does not come about in time."""
+        shell, self._shell = self._shell, None
+        try:
+            async with asyncio.timeout(KILL_TIMEOUT_S):
+                await self._lease.write(f"{CLEAR}\n")
+                while shell and await shell.read() is not None:
+                    pass
+                while (said := await self._lease.read()) != CLEARED:
+                    if said is None:
+                        raise BoxLost(await self._reason())
+        except TimeoutError as error:
+            raise BoxLost(f"it could not be cleared within {KILL_TIMEOUT_S:g} s; was it paused?") from error
+        finally:
+            if shell:
+                await shell.hang_up()
+
+    async def _reason(self) -> str:
+        """Return what the engine knows about a container whose first process is gone."""
+        try:
+            state = (await self._engine.ask("looking at a container", self._container.show()))["State"]
+        except EngineRefused as error:
+            return "the container is gone" if error.status in GONE else str(error)
+        except CreateFailed as error:
+            return str(error)
+        if state["Running"]:
+            return "the container was restarted: what ran in it is gone"
+        if state.get("OOMKilled"):
+            return "the container was killed because it had no memory left"
+        return f"the container ended with {state.get('ExitCode')}"
