@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 import uvloop
 
-from tests.bench import append, command_line, faults, gateway, projector, throughput
+from tests.bench import append, boxes, command_line, faults, gateway, projector, throughput
 from tests.bench.report import OTHERS, Record, busy_cores, load_average, loop_ms, print_table, save
 
 Measure = Callable[..., Awaitable[dict[str, float]]]
@@ -114,6 +114,14 @@ FAMILIES: Final = {
         1,
     ),
     "gateway_log": Family(gateway.measure_log, ("log_growth_200_over_100_turns",), 1),
+    "boxes_bubblewrap": Family(
+        boxes.measure_bubblewrap,
+        ("sandbox_create_ratio_bubblewrap", "sandbox_create_ms_bubblewrap", "sandbox_bare_create_ms_bubblewrap"),
+    ),
+    "boxes_docker": Family(
+        boxes.measure_docker,
+        ("sandbox_create_ratio_docker", "sandbox_create_ms_docker", "sandbox_bare_create_ms_docker"),
+    ),
     "projector": Family(
         _projector,
         ("projector_events_per_s", "projector_bare_events_per_s", "projector_ratio", "projector_lag_s"),

@@ -96,5 +96,11 @@ GOALS: Final = {
     "gateway_open_streams": at_least(2000),
     "gateway_open_streams_core_share": Goal(),
     "gateway_open_streams_mb": Goal(),
+    "sandbox_create_ratio_bubblewrap": at_most(1.2),
+    "sandbox_create_ms_bubblewrap": Goal(),
+    "sandbox_bare_create_ms_bubblewrap": Goal(),
+    "sandbox_create_ratio_docker": at_most(1.2),
+    "sandbox_create_ms_docker": Goal(),
+    "sandbox_bare_create_ms_docker": Goal(),
     "log_growth_200_over_100_turns": at_most(2.2),
 }

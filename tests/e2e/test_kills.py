@@ -132,11 +132,12 @@ def test_everything_killed(run: RealRun) -> None:
     assert len(asked) == len(set(asked))
 
 
-def test_bubblewrap_host_killed(run: RealRun) -> None:
+@pytest.mark.parametrize("sandbox", ["bubblewrap", pytest.param("docker", marks=needs_engine)])
+def test_host_of_real_machines_killed(run: RealRun, sandbox: str) -> None:
     """With real machines: a killed host leaves no process of them, and the run ends with the undisturbed table."""
     once = run.directory / "once"
     run.environ = {"GYM_BUS_FAULT": "sandbox.effect_done:kill:4", "GYM_BUS_FAULT_ONCE": str(once)}
-    done = run.cli(*run.arguments(sandbox="bubblewrap"))
+    done = run.cli(*run.arguments(sandbox=sandbox))
     assert once.exists()
     assert done.returncode == 0, done.stdout + done.stderr
     check(run)

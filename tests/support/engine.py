@@ -1,4 +1,7 @@
-"""The container engine of the tests: `scripts/setup docker` starts it and makes the image. Without one, tests fail."""
+"""The container engines of the tests: `scripts/setup docker` (or `podman`, for the slow ones) starts one and makes the image.
+
+Without one, tests fail, unless GYM_BUS_NO_DOCKER=1 says that none can be had.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import Final
 import pytest
 
 IMAGE: Final = "gymbus/busybox:1"
+PODMAN_IMAGE: Final = "localhost/gymbus/busybox:1"
+PODMAN_SOCKET: Final = "/run/gym-bus-podman/podman.sock"
 needs_engine = pytest.mark.skipif(
     os.environ.get("GYM_BUS_NO_DOCKER") == "1", reason="GYM_BUS_NO_DOCKER=1: no container engine here"
 )

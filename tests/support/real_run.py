@@ -103,7 +103,7 @@ class RealRun:
                         "latency_s": latency_s,
                         "ledger_path": str(self.ledger),
                     },
-                    "sandbox": {"type": sandbox, "ledger_path": str(self.ledger)},
+                    "sandbox": {"type": sandbox, "ledger_path": str(self.ledger), **_SANDBOXES.get(sandbox, {})},
                     "num_repeats": repeats,
                     "num_samples_in_parallel": 6,
                     "retries": {"backoff_s": 0.2},

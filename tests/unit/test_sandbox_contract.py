@@ -17,7 +17,7 @@ import pytest
 
 from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxProvider, SandboxUnavailable, make_provider
 from schemas.config import Bubblewrap, Docker, Inline, SandboxConfig, SandboxLimits, UnsafeLocal
-from tests.support.engine import IMAGE, needs_engine
+from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, needs_engine
 
 LIMITS = SandboxLimits(output_bytes=4096)
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +29,8 @@ def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:
             return Bubblewrap(limits=LIMITS, ledger_path=ledger_path)
         case "docker":
             return Docker(image=IMAGE, limits=LIMITS, ledger_path=ledger_path)
+        case "podman":
+            return Docker(image=PODMAN_IMAGE, socket=PODMAN_SOCKET, limits=LIMITS, ledger_path=ledger_path)
         case "unsafe_local":
             return UnsafeLocal(limits=LIMITS, ledger_path=ledger_path)
         case _:
@@ -37,8 +39,8 @@ def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:
 
 async def provider_of(kind: str, path: Path, ledger_path: str | None = None) -> SandboxProvider:
     provider = make_provider(config_of(kind, ledger_path), path)
-    if kind == "docker":
-        return provider
+    if kind in {"docker", "podman"}:
+        return provider  # a test fails if there is no engine
     try:
         await provider.check()
     except SandboxUnavailable as error:
@@ -47,19 +49,25 @@ async def provider_of(kind: str, path: Path, ledger_path: str | None = None) -> 
 
 
 DOCKER = pytest.param("docker", marks=needs_engine)
+PODMAN = pytest.param("podman", marks=[needs_engine, pytest.mark.slow])
 
 
-@pytest.fixture(params=["bubblewrap", DOCKER, "unsafe_local", "inline"])
+@pytest.fixture(params=["bubblewrap", DOCKER, PODMAN, "unsafe_local", "inline"])
 async def any_provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
     provider = await provider_of(request.param, tmp_path / "boxes", str(tmp_path / "ledger"))
     yield provider
     await provider.aclose()
 
 
-@pytest.fixture(params=["bubblewrap", DOCKER, "unsafe_local"])
-async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
+@pytest.fixture(params=["bubblewrap", DOCKER, PODMAN, "unsafe_local"])
+def kind(request: pytest.FixtureRequest) -> str:
     """Those that start processes."""
-    provider = await provider_of(request.param, tmp_path / "boxes")
+    return str(request.param)
+
+
+@pytest.fixture
+async def provider(kind: str, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
+    provider = await provider_of(kind, tmp_path / "boxes")
     yield provider
     await provider.aclose()
 
@@ -302,13 +310,13 @@ asyncio.run(main())
 
 
 async def test_killing_the_owner_leaves_no_process_and_reaping_no_file(
-    provider: SandboxProvider, tmp_path: Path
+    kind: str, provider: SandboxProvider, tmp_path: Path
 ) -> None:
     """SIGKILL to the process that owns boxes ends all that runs in them; the next process removes their files."""
     sleep = unique_sleep()
     work = tmp_path / "boxes"
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, config_of(provider.name).model_dump_json(), str(work), sleep],
+        [sys.executable, "-c", OWNER, config_of(kind).model_dump_json(), str(work), sleep],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         env={"PYTHONPATH": str(ROOT)},
@@ -324,8 +332,8 @@ async def test_killing_the_owner_leaves_no_process_and_reaping_no_file(
     assert await provider.reap() == 0
 
 
-async def test_the_living_are_not_reaped(provider: SandboxProvider, box: Box, tmp_path: Path) -> None:
-    other = await provider_of(provider.name, tmp_path / "boxes")
+async def test_the_living_are_not_reaped(kind: str, provider: SandboxProvider, box: Box, tmp_path: Path) -> None:
+    other = await provider_of(kind, tmp_path / "boxes")
     assert await other.reap() == 0
     assert (await box.exec("echo alive", key="k", timeout_s=10)).output == "alive\n"
     await other.aclose()
