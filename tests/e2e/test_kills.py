@@ -15,6 +15,7 @@ import pytest
 from gym_bus import boundary
 from schemas.events import Claimed, ToolCallLost
 from tests.support.checks import check_ledger, check_log, final_table
+from tests.support.engine import needs_engine
 from tests.support.real_run import RealRun
 from tests.support.world import read_ledger
 
