@@ -94,9 +94,9 @@ def resolve(options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Run
         msg = "--model-api-key needs a model: --model-url and --model, or model.type=openai in a configuration"
         raise BadConfig(msg)
     api_key = configs.key_of_model(sourced, given, environ, is_default_wanted=is_served)
+    pin_socket(sourced, environ)
     configs.make_paths_absolute(sourced, Path.cwd())
     pin_routes(sourced)
-    pin_socket(sourced, environ)
     return configs.validate(sourced), api_key
 
 

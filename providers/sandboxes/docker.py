@@ -11,13 +11,15 @@ import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 
+from gym_bus.errors import GymBusError
 from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult, SandboxUnavailable
 from providers.sandboxes.docker_container import body_of, name_of
 from providers.sandboxes.docker_engine import Engine, EngineRefused
-from providers.sandboxes.docker_owners import LABEL, containers_of, is_orphan, reap, remove
+from providers.sandboxes.docker_owners import LABEL, containers_of, is_orphan, labels_of, reap, remove
 from providers.sandboxes.docker_shell import ContainerShell
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.processes import refusal
@@ -140,12 +142,14 @@ class DockerProvider:
 
     async def aclose(self) -> None:
         """Destroy every machine still alive."""
-        async with asyncio.TaskGroup() as group:
-            for box in list(self._boxes.values()):
-                group.create_task(box.destroy())
-        await self._engine.aclose()
-        self._ledger.close()
-        await asyncio.to_thread(self._rooms.close)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for box in list(self._boxes.values()):
+                    group.create_task(box.destroy())
+        finally:
+            await self._engine.aclose()
+            self._ledger.close()
+            await asyncio.to_thread(self._rooms.close)
 
     async def _make_way(self, label: str) -> None:
         """Remove what dead processes left, and refuse a second machine of the same label, whoever holds the first."""
@@ -157,6 +161,11 @@ class DockerProvider:
                 raise CreateFailed(f"sandbox {label} exists already: container {twin.id[:12]}")
             await remove(self._engine, twin)
 
+    async def _remove_own(self, label: str) -> None:
+        with suppress(GymBusError):
+            for container in await containers_of(self._engine, *(f"{k}={v}" for k, v in labels_of(label).items())):
+                await remove(self._engine, container)
+
     async def _start(self, label: str, room: Room) -> ContainerShell:
         """Create and start the container; nothing is left of it if that fails."""
         create = self._engine.client.containers.create(body_of(self._config, label, room), name=name_of(label))
@@ -165,6 +174,9 @@ class DockerProvider:
         except EngineRefused as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 raise SandboxUnavailable(f"{error}. {advice_for(self._config.image)}") from error
+            raise
+        except BaseException:  # what was not answered may have been done
+            await self._remove_own(label)
             raise
         shell = ContainerShell(self._engine, container, room, self._config.limits)
         try:

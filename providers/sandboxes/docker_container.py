@@ -4,12 +4,12 @@ The first process is a shell script of builtins that does three things:
 
 - It ends, and so ends the container, when its input does: that is our connection to the engine, which the kernel closes at our
   death, however that comes. No janitor is needed.
-- At the order `clear` it stops everything else, then kills it, then says `cleared`. It starts nothing for that, so a container
-  full of processes is cleared like any other, and what is stopped cannot fork meanwhile.
+- At a signal (USR1, sent through the engine) it stops everything else, then kills it, then says `cleared`. It starts nothing for
+  that, so a container full of processes is cleared like any other, and what is stopped cannot fork meanwhile.
 - It waits for a child all the time, and so buries what commands leave behind: an init (`docker-init`) would do that too, but
-  what reads our orders would then be a process that a command could kill. Process 1 cannot be killed from inside.
+  what clears the container would then be a process that a command could kill. Process 1 cannot be killed from inside.
 
-Its input is read by a child, which commands can kill; it is started again.
+Its input is read by a child, which commands can kill; it is started again. A command that sends the signal itself ends only itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from schemas.config import Docker
 OWN_PROCESSES: Final = 8
 """The script, its child, the standing shell, and what a runtime needs to start that."""
 MIB: Final = 1024 * 1024
-CLEAR: Final = "clear"
+CLEAR: Final = "SIGUSR1"
 CLEARED: Final = "cleared"
 FIRST_PROCESS: Final = f"""
 exec 3<&0 </dev/null
@@ -41,7 +41,7 @@ clear() {{
 }}
 trap clear USR1
 while :; do
-    (while read -r _; do kill -USR1 1; done) <&3 >/dev/null & lease=$!
+    (while read -r _; do :; done) <&3 >/dev/null & lease=$!
     while :; do
         wait "$lease"
         code=$?

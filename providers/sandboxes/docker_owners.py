@@ -6,17 +6,19 @@ crashed or was restarted, or a command that holds the container's input open.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
 
 from aiodocker.containers import DockerContainer
 
 from providers.sandboxes.base import CreateFailed
-from providers.sandboxes.docker_engine import GONE, Engine, EngineRefused
+from providers.sandboxes.docker_engine import Engine, EngineRefused
 
 OURS: Final = "gymbus"
 LABEL: Final = "gymbus.label"
@@ -24,6 +26,8 @@ OWNER: Final = "gymbus.owner"
 BOOT: Final = "gymbus.boot"
 PIDS: Final = "gymbus.pids"
 """The owner's pid namespace: in another one its pid means nothing, and it is left alone."""
+REMOVAL_TRIES: Final = 200
+REMOVAL_PAUSE_S: Final = 0.05
 
 
 def labels_of(label: str) -> dict[str, str]:
@@ -49,14 +53,21 @@ async def containers_of(engine: Engine, *labels: str) -> list[DockerContainer]:
 
 
 async def remove(engine: Engine, container: DockerContainer) -> bool:
-    """Kill and remove a container; return whether it was there."""
-    try:
-        await engine.ask("removing a container", container.delete(force=True, v=True))
-    except EngineRefused as error:
-        if error.status not in GONE:
-            raise
-        return False
-    return True
+    """Kill and remove a container; return whether that was our doing. Of one that is being removed the end is waited for."""
+    for _ in range(REMOVAL_TRIES):
+        try:
+            await engine.ask("removing a container", container.delete(force=True, v=True))
+        except EngineRefused as error:
+            match error.status:
+                case HTTPStatus.NOT_FOUND:
+                    return False
+                case HTTPStatus.CONFLICT:  # "removal of container … is already in progress"
+                    await asyncio.sleep(REMOVAL_PAUSE_S)
+                case _:
+                    raise
+        else:
+            return True
+    raise CreateFailed(f"container {container.id[:12]} is being removed, and does not go")
 
 
 async def reap(engine: Engine) -> int:

@@ -34,7 +34,6 @@ from schemas.config import SandboxLimits
 
 START_TIMEOUT_S: Final = 60.0
 KILL_TIMEOUT_S: Final = 10.0
-END_TIMEOUT_S: Final = 10.0
 TRIES: Final = 40
 PAUSE_S: Final = 0.05
 KILLED: Final = 128 + 9
@@ -125,21 +124,9 @@ class ContainerShell:
         """Kill and remove the container, and wait until the engine says that it is gone; safe to repeat."""
         self.is_alive = False
         try:
-            if not await remove(self._engine, self._container):
-                await self._gone()
+            await remove(self._engine, self._container)
         finally:
             await self.hang_up()
-
-    async def _gone(self) -> None:
-        async with asyncio.timeout(END_TIMEOUT_S):
-            while True:
-                try:
-                    await self._engine.ask("looking at a container", self._container.show())
-                except EngineRefused as error:
-                    if error.status in GONE:
-                        return
-                    raise
-                await asyncio.sleep(PAUSE_S)
 
     async def _stand(self) -> Line:
         """Return a shell that answers; another one if the last was killed. What was killed may take a moment to make room."""
@@ -169,8 +156,8 @@ class ContainerShell:
         )
         try:
             await self._engine.ask("starting a shell", shell.open())
-            await shell.write(f'{functions}deaths; echo "{nonce} 0 $deaths"\n')
             async with asyncio.timeout(START_TIMEOUT_S):
+                await shell.write(f'{functions}deaths; echo "{nonce} 0 $deaths"\n')
                 code = await self._hear(shell, nonce)
         except TimeoutError as error:
             await shell.hang_up()
@@ -201,12 +188,14 @@ class ContainerShell:
         shell, self._shell = self._shell, None
         try:
             async with asyncio.timeout(KILL_TIMEOUT_S):
-                await self._lease.write(f"{CLEAR}\n")
+                await self._engine.ask("clearing a container", self._container.kill(signal=CLEAR))
                 while shell and await shell.read() is not None:
                     pass
                 while (said := await self._lease.read()) != CLEARED:
                     if said is None:
                         raise BoxLost(await self._reason())
+        except EngineRefused as error:
+            raise BoxLost(await self._reason()) from error
         except TimeoutError as error:
             raise BoxLost(f"it could not be cleared within {KILL_TIMEOUT_S:g} s; was it paused?") from error
         finally:

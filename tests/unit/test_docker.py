@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gym_bus.cli.eval_run import resolve
+from gym_bus.errors import BadConfig
 from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxProvider, SandboxUnavailable, make_provider
 from providers.sandboxes import docker_engine as engines
 from providers.sandboxes.docker_container import body_of, name_of
@@ -144,6 +145,20 @@ async def test_a_command_may_kill_all_it_can(box: Box) -> None:
     ):
         assert (await box.exec(command, key="k", timeout_s=10)).ended_by == "signal", command
         assert await said(box, "cat /tmp/file") == "kept\n", command
+
+
+async def test_a_command_cannot_keep_the_order_to_clear_from_the_first_process(box: Box) -> None:
+    """It reads the first process's input away, and stops or kills the child that reads it."""
+    await box.exec("cat /proc/1/fd/0 >/dev/null & cat /proc/1/fd/0 >/dev/null & sleep 0", key="k", timeout_s=10)
+    for command in (
+        "sleep 60",
+        "kill -STOP -1; sleep 60",
+        "kill -9 $(ps -o pid,args | grep -v grep | grep wait | cut -c1-5); sleep 60",
+    ):
+        done = await box.exec(command, key="k", timeout_s=0.3)
+        assert done.ended_by in {"timeout", "signal"}, command
+        assert done.duration_s < 5
+        assert await said(box, "echo on") == "on\n", command
 
 
 async def test_a_shell_killed_while_it_is_idle_costs_no_command(box: Box) -> None:
@@ -358,4 +373,7 @@ def test_the_socket_is_that_of_docker_host() -> None:
     assert socket_of("{image: i}", environ) == "/run/engine.sock"
     assert socket_of("{type: docker, image: i, socket: /other.sock}", environ) == "/other.sock"
     assert socket_of("{type: docker, image: i}", {"DOCKER_HOST": "tcp://1.2.3.4:2375"}) is None
+    assert socket_of("{type: docker, image: i, socket: 'unix:///other.sock'}", environ) == "/other.sock"
     assert socket_of("{type: bubblewrap}", environ) == ""
+    with pytest.raises(BadConfig, match="on this host"):
+        socket_of("{type: docker, image: i, socket: 'tcp://1.2.3.4:2375'}", {})
