@@ -7,6 +7,7 @@ Both sides get the same limits and the same isolation. Destroying is not measure
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import subprocess
 import tempfile
@@ -23,11 +24,11 @@ from providers.sandboxes.docker_container import body_of
 from providers.sandboxes.docker_engine import Engine
 from providers.sandboxes.rooms import Rooms
 from schemas.config import Bubblewrap, Docker
-from tests.support.engine import IMAGE
+from tests.support.engine import IMAGE, USER
 
 PAIRS: Final = 40
 QUICK_PAIRS: Final = 10
-UID: Final = 1000
+UID: Final = int(USER.partition(":")[0])
 
 
 async def _timed(work: Callable[[], Awaitable[Any]]) -> float:
@@ -62,7 +63,7 @@ async def _compare(
 
 async def measure_docker(*, quick: bool) -> dict[str, float]:
     """Against the engine's API through the same client: create, start, exec (made, started, read, inspected)."""
-    config = Docker(image=IMAGE)
+    config = Docker(image=IMAGE, user=USER)
     with tempfile.TemporaryDirectory(prefix="gym-bus-bench-", dir="/var/tmp") as directory:
         Path(directory).chmod(0o755)
         rooms, engine = Rooms(Path(directory) / "bare"), Engine(None)
@@ -102,7 +103,7 @@ async def measure_bubblewrap(*, quick: bool) -> dict[str, float]:
         Path(directory).chmod(0o755)
         rooms = Rooms(Path(directory) / "bare")
         provider = make_provider(config, Path(directory) / "ours")
-        tools = _find_tools(rooms.own, is_root=True)
+        tools = _find_tools(rooms.own, is_root=os.getuid() == 0)
 
         async def bare() -> float:
             room = rooms.make("bare", UID)

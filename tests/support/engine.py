@@ -11,6 +11,7 @@ from typing import Final
 import pytest
 
 IMAGE: Final = "gymbus/busybox:1"
+USER: Final = "1000:1000" if os.getuid() == 0 else f"{os.getuid()}:{os.getgid()}"
 PODMAN_IMAGE: Final = "localhost/gymbus/busybox:1"
 PODMAN_SOCKET: Final = "/run/gym-bus-podman/podman.sock"
 needs_engine = pytest.mark.skipif(

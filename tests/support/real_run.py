@@ -18,10 +18,10 @@ from gym_bus.codec import Codec
 from gym_bus.nats_bus import connect
 from gym_bus.server import EmbeddedServer
 from schemas.envelope import Envelope
-from tests.support.engine import IMAGE
+from tests.support.engine import IMAGE, USER
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_SANDBOXES = {"docker": {"image": IMAGE}}
+_SANDBOXES = {"docker": {"image": IMAGE, "user": USER}}
 DEADLINE_S = 90.0
 
 

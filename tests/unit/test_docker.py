@@ -23,7 +23,7 @@ from providers.sandboxes.docker_engine import Engine
 from providers.sandboxes.docker_owners import BOOT, OURS, OWNER, PIDS, containers_of, is_orphan, labels_of
 from providers.sandboxes.rooms import Room
 from schemas.config import Docker, SandboxLimits
-from tests.support.engine import IMAGE, needs_engine
+from tests.support.engine import IMAGE, USER, needs_engine
 
 pytestmark = needs_engine
 LIMITS = SandboxLimits(memory_mib=64, processes=24, file_mib=1, cpu_s=1, output_bytes=4096)
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 async def provider(tmp_path: Path) -> AsyncIterator[SandboxProvider]:
-    provider = make_provider(Docker(image=IMAGE, limits=LIMITS), tmp_path / "boxes")
+    provider = make_provider(Docker(image=IMAGE, user=USER, limits=LIMITS), tmp_path / "boxes")
     yield provider
     await provider.aclose()
 
@@ -58,7 +58,7 @@ async def said(box: Box, command: str) -> str:
 
 async def test_the_user_has_no_rights(box: Box) -> None:
     status = await said(box, "id -u; id -g; grep -E '^(Cap|NoNewPrivs|Seccomp:|Groups)' /proc/self/status")
-    assert status.startswith("1000\n1000\n")
+    assert status.splitlines()[:2] == USER.split(":")
     assert [line.split()[1] for line in status.splitlines() if line.startswith("Cap")] == ["0" * 16] * 5
     assert "NoNewPrivs:\t1" in status
     assert "Seccomp:\t2" in status, "the engine's own filter"
@@ -215,7 +215,7 @@ async def test_a_cancelled_command_ends_its_box(box: Box, engine: Engine) -> Non
 
 
 async def test_no_label_is_made_twice_by_two_processes(box: Box, tmp_path: Path) -> None:
-    other = make_provider(Docker(image=IMAGE, limits=LIMITS), tmp_path / "others")
+    other = make_provider(Docker(image=IMAGE, user=USER, limits=LIMITS), tmp_path / "others")
     with pytest.raises(CreateFailed, match="exists already"):
         await other.create("r.1.b1")
     assert await said(box, "echo alive") == "alive\n"
@@ -263,7 +263,7 @@ async def main():
             return body
         import providers.sandboxes.docker as docker
         docker.body_of = changed
-    provider = make_provider(Docker(image="gymbus/busybox:1"), Path(sys.argv[1]))
+    provider = make_provider(Docker(image="gymbus/busybox:1", user=sys.argv[3]), Path(sys.argv[1]))
     boxes = [await provider.create(f"held.{sys.argv[2]}.{n}") for n in range(3)]
     print("ready", flush=True)
     await asyncio.gather(*(box.exec("sleep 1000", key="k", timeout_s=1000) for box in boxes))
@@ -275,7 +275,10 @@ asyncio.run(main())
 async def killed_holder(work: Path, kind: str, engine: Engine) -> tuple[str, int]:
     """Return the label of the owner of three containers, and its pid; it was killed without warning."""
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(work), kind], cwd=ROOT, stdout=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", HOLDER, str(work), kind, USER],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": str(ROOT)},
     )
     with holder:
         assert holder.stdout is not None
@@ -316,13 +319,13 @@ async def refusal_of(config: Docker, path: Path) -> str:
 
 
 async def test_without_an_engine_it_is_said_how_to_start_one(tmp_path: Path) -> None:
-    told = await refusal_of(Docker(image=IMAGE, socket=str(tmp_path / "none.sock")), tmp_path)
+    told = await refusal_of(Docker(image=IMAGE, user=USER, socket=str(tmp_path / "none.sock")), tmp_path)
     assert "no container engine runs at" in told
     assert "scripts/setup docker" in told
 
 
 async def test_without_the_image_it_is_said_how_to_get_it(tmp_path: Path) -> None:
-    told = await refusal_of(Docker(image="no-such/image:7"), tmp_path)
+    told = await refusal_of(Docker(image="no-such/image:7", user=USER), tmp_path)
     assert "No such image" in told, "the engine's own words"
     assert "docker pull no-such/image:7" in told
 
@@ -333,7 +336,7 @@ async def test_an_engine_that_does_not_answer_is_given_up(tmp_path: Path, monkey
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(path))
         deaf.listen()
-        told = await refusal_of(Docker(image=IMAGE, socket=str(path)), tmp_path)
+        told = await refusal_of(Docker(image=IMAGE, user=USER, socket=str(path)), tmp_path)
     assert "did not answer in 0.2 s" in told
 
 
@@ -346,7 +349,7 @@ async def test_a_container_that_does_not_start_leaves_nothing(
         return {**body_of(config, label, room), "Entrypoint": ["/no/such/shell"]}
 
     monkeypatch.setattr("providers.sandboxes.docker.body_of", shell_less)
-    provider = make_provider(Docker(image=IMAGE), tmp_path / "boxes")
+    provider = make_provider(Docker(image=IMAGE, user=USER), tmp_path / "boxes")
     with pytest.raises(CreateFailed, match="/no/such/shell"):
         await provider.create("r.1.b1")
     assert await none_left(engine, "gymbus.label=r.1.b1")
@@ -357,7 +360,7 @@ async def test_a_container_that_does_not_start_leaves_nothing(
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 async def test_only_root_can_give_files_to_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 4711)
-    assert "set sandbox.user=4711:" in await refusal_of(Docker(image=IMAGE), tmp_path)
+    assert "set sandbox.user=4711:" in await refusal_of(Docker(image=IMAGE, user=USER), tmp_path)
 
 
 def test_the_socket_is_that_of_docker_host() -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxProvider, SandboxUnavailable, make_provider
 from schemas.config import Bubblewrap, Docker, Inline, SandboxConfig, SandboxLimits, UnsafeLocal
-from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, needs_engine
+from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, USER, needs_engine
 
 LIMITS = SandboxLimits(output_bytes=4096)
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:
         case "bubblewrap":
             return Bubblewrap(limits=LIMITS, ledger_path=ledger_path)
         case "docker":
-            return Docker(image=IMAGE, limits=LIMITS, ledger_path=ledger_path)
+            return Docker(image=IMAGE, user=USER, limits=LIMITS, ledger_path=ledger_path)
         case "podman":
             return Docker(image=PODMAN_IMAGE, socket=PODMAN_SOCKET, limits=LIMITS, ledger_path=ledger_path)
         case "unsafe_local":
