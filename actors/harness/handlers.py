@@ -76,13 +76,13 @@ class ModelHandlers:
 
     async def _try(self, drive: Drive[SessionState], effect: CallModel, conversation: AggregateId) -> float | None:
         """Make one try; return the wait before the next one, None if there is none."""
-        outcome: Envelope | None = None
         try:
             outcome = await self._tried(drive, effect, conversation)
-        finally:
-            self._spending.end(conversation, drive.state.request, outcome)
-        data = outcome.data if outcome else None
-        return data.retry_in_s if isinstance(data, ModelCallFailed) else None
+        except BaseException:
+            self._spending.end(conversation, drive.state.request, None)
+            raise
+        self._spending.end(conversation, drive.state.request, outcome)
+        return outcome.data.retry_in_s if isinstance(outcome.data, ModelCallFailed) else None
 
     async def _tried(self, drive: Drive[SessionState], effect: CallModel, conversation: AggregateId) -> Envelope:
         """State a try, make it, state what came of it; return the last."""
