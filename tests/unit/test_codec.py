@@ -311,6 +311,7 @@ SHAPED = (
     "AKIA" + "ABCDEFGH12345678",
     "hf_" + "abcd" * 6,
     "xoxb-" + "123456-abcdef",
+    "gbt." + "MC9yMS8wLTAvczEvMS8x" + "." + "aB3-_" * 5,
 )
 KNOWN = ("hunter2-hunter2", 'with "quotes" 22', "back\\slash\\33", 'ümläut "44"', "line\nend 55", 'ends in a quote 66"')
 
