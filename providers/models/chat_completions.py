@@ -123,7 +123,7 @@ def answer(completion: Completion, turn: int) -> ModelAnswer:
     """Return what the model said; tool calls without an id get one made of the turn and their place."""
     choice = completion.choices[0]
     calls = tuple(
-        ToolCall(id=call.id or f"call_{turn}_{place}", name=call.function.name, arguments=call.function.arguments)
+        ToolCall(id=call.id or f"call{turn}x{place}", name=call.function.name, arguments=call.function.arguments)
         for place, call in enumerate(choice.message.tool_calls or ())
     )
     message = Message(role="assistant", content=choice.message.content, tool_calls=calls)

@@ -87,7 +87,7 @@ class ScriptedModel:
         arguments = json.dumps({"command": f"echo $(({expression}))"})
         if can_slip and self._happens(call, "malformed", self._config.malformed_rate):
             arguments = arguments[:-2]  # torn before the closing quote, as by a token limit
-        tool_call = ToolCall(id=f"call_{call.turn}_0", name="shell", arguments=arguments)
+        tool_call = ToolCall(id=f"call{call.turn}x0", name="shell", arguments=arguments)
         return Message(role="assistant", tool_calls=(tool_call,))
 
     def _conclude(self, call: ModelCall, value: int | None) -> Message:

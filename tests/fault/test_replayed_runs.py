@@ -86,7 +86,7 @@ def test_the_first_message_that_differs_is_named(recorded: list[Envelope], tmp_p
     [failed] = [e for e in of_type(replayed, ModelCallFailed) if e.data.failure.kind == "replay_diverged"]
     assert failed.rollout_id == events[place].rollout_id
     text = failed.data.failure.message
-    assert "message 3 (tool): recorded '[for call_1_0] forty-two', now '[for call_1_0] " in text
+    assert "message 3 (tool): recorded '[for call1x0] forty-two', now '[for call1x0] " in text
     assert "call 2" in text
     assert text.startswith("task sum/")
     assert failed.data.failure.terminal

@@ -153,7 +153,7 @@ async def test_tool_calls_and_usage_come_back_raw(backend: tuple[Backend, str]) 
     assert answer.message.content is None
     assert [(c.id, c.arguments) for c in answer.message.tool_calls] == [
         ("a", '{"command": "l'),
-        ("call_3_1", '{"command": "ls"}'),
+        ("call3x1", '{"command": "ls"}'),
     ]
     assert answer.usage.model_dump() == {
         "input_tokens": 9,

@@ -107,7 +107,7 @@ async def test_the_first_difference_is_named_and_told_to_the_client(tmp_path: Pa
         assert failed.data.failure.kind == "replay_diverged"
         assert failed.data.failure.message == (
             "task sum/0, repeat 0: no call of the recording is told this; the nearest is call 2, "
-            "message 3 (tool): recorded '[for call_1_0] 4', now '[for call_1_0] 5'"
+            "message 3 (tool): recorded '[for call1x0] 4', now '[for call1x0] 5'"
         )
 
 

@@ -39,7 +39,7 @@ async def ask(config: ScriptedModel, asked: ModelCall) -> ModelAnswer:
 
 
 def tool(content: str) -> Message:
-    return Message(role="tool", content=content, tool_call_id="call_1_0")
+    return Message(role="tool", content=content, tool_call_id="call1x0")
 
 
 async def test_it_asks_the_shell_and_then_answers() -> None:
@@ -47,7 +47,7 @@ async def test_it_asks_the_shell_and_then_answers() -> None:
     first = await ask(config, call())
     assert first.stop_reason == "tool_calls"
     (tool_call,) = first.message.tool_calls
-    assert (tool_call.id, parse_call(tool_call, [SHELL])) == ("call_1_0", "echo $((12 * 3))")
+    assert (tool_call.id, parse_call(tool_call, [SHELL])) == ("call1x0", "echo $((12 * 3))")
     second = await ask(config, call(QUESTION, first.message, tool("36\n"), turn=2))
     assert second.stop_reason == "stop"
     assert (second.message.content or "").endswith("<answer>36</answer>")
@@ -80,7 +80,7 @@ async def test_malformed_arguments_come_once() -> None:
     assert isinstance(rejected, BadArguments)
     second = await ask(config, call(QUESTION, first.message, tool(rejected.message), turn=2))
     assert parse_call(second.message.tool_calls[0], [SHELL]) == "echo $((12 * 3))"
-    assert second.message.tool_calls[0].id == "call_2_0"
+    assert second.message.tool_calls[0].id == "call2x0"
     history = (QUESTION, first.message, tool(rejected.message), second.message, tool("36"))
     third = await ask(config, call(*history, turn=3))
     assert (third.message.content or "").endswith("<answer>36</answer>")
