@@ -1,6 +1,6 @@
 """The container engines of the tests: `scripts/setup docker` (or `podman`, for the slow ones) starts one and makes the image.
 
-Without one, tests fail, unless GYM_BUS_NO_DOCKER=1 says that none can be had.
+Without one, tests fail, unless NO_CONTAINER_TESTS=1 says that none can be had.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ USER: Final = "1000:1000" if os.getuid() == 0 else f"{os.getuid()}:{os.getgid()}
 PODMAN_IMAGE: Final = "localhost/gymbus/busybox:1"
 PODMAN_SOCKET: Final = "/run/gym-bus-podman/podman.sock"
 needs_engine = pytest.mark.skipif(
-    os.environ.get("GYM_BUS_NO_DOCKER") == "1", reason="GYM_BUS_NO_DOCKER=1: no container engine here"
+    os.environ.get("NO_CONTAINER_TESTS") == "1", reason="NO_CONTAINER_TESTS=1: no container engine here"
 )
