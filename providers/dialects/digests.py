@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, Final
 
-from schemas.conversation import Hosted, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from schemas.conversation import Data, File, Hosted, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
 
 ROOT: Final = "root"
 
@@ -49,6 +50,10 @@ def _compared(parts: Sequence[Part]) -> list[Any]:
                 found.append({"result": _id(part.call_id), "parts": _compared(part.parts)})
             case Hosted():
                 found.append(part.item)
+            case File(source=None, text=str(words)):  # which another dialect says as a file of the same words
+                plain = Data(media_type="text/plain", base64=b64encode(words.encode("utf-8", "surrogatepass")).decode())
+                as_file = part.model_copy(update={"text": None, "source": plain})
+                found.append(as_file.model_dump(mode="json", exclude={"cache", "detail"}, exclude_none=True))
             case _:
                 found.append(part.model_dump(mode="json", exclude={"cache", "detail"}, exclude_none=True))
     return found

@@ -17,7 +17,7 @@ from providers.dialects.sse import EventSplitter
 from schemas.conversation import Delta, Reply, Request, Tool
 from tests.support.responses_conversations import replies, requests, streams
 
-SETTINGS = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+SETTINGS = settings(derandomize=True, max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 RESPONSES = Responses()
 EVENTS: dict[str, type[BaseModel]] = {
     get_args(event.model_fields["type"].annotation)[0]: event for event in get_args(get_args(ResponseStreamEvent)[0])
