@@ -57,6 +57,9 @@ class Outlet:
             await self._put(None)
 
     async def _put(self, piece: bytes | None) -> None:
+        if not self._pieces.full():
+            self._pieces.put_nowait(piece)
+            return
         try:
             async with asyncio.timeout(READS_WITHIN_S):
                 await self._pieces.put(piece)
