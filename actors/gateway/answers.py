@@ -1,4 +1,4 @@
-"""How an answer stands in an event, and comes out of it again."""
+"""How an answer, and the tools that a request offers, stand in an event."""
 
 from __future__ import annotations
 
@@ -9,17 +9,7 @@ from typing import Any
 import pydantic_core
 
 from schemas.conversation import Part, Request, Text, ToolUse
-from schemas.events import ModelCallCompleted
 from schemas.values import Message, ToolCall
-
-
-def parts_of(completed: ModelCallCompleted) -> tuple[Part, ...]:
-    """Return all that the model said in a recorded answer."""
-    if completed.parts is not None:
-        return completed.parts
-    message = completed.message
-    words = (Text(text=message.content),) if message.content is not None else ()
-    return (*words, *(ToolUse(id=c.id, name=c.name, arguments=c.arguments) for c in message.tool_calls))
 
 
 def as_message(parts: Sequence[Part]) -> tuple[Message, tuple[Part, ...] | None]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from actors.budget import RunSpending, Spent, cost_of
-from actors.gateway.answers import as_message, parts_of, tools_digest
+from actors.gateway.answers import as_message, tools_digest
 from actors.gateway.grants import Grant
 from actors.gateway.lineage import Lineage, Place
 from actors.gateway.sessions import OpenSession
@@ -18,6 +18,7 @@ from gym_bus.event_log import Draft, EventLog, Writer
 from providers.models.base import Target
 from providers.models.dialect_model import STOPS, usage_of
 from providers.models.evidence import TokenEvidence
+from providers.models.recorded_answer import parts_of
 from schemas.base import Event
 from schemas.conversation import Part, Reply, Request
 from schemas.envelope import Envelope

@@ -16,9 +16,10 @@ from providers.models.backends import Incoming
 from providers.models.base import Target
 from providers.models.evidence import TokenEvidence
 from providers.models.openai_failures import failed
+from providers.models.recorded_answer import parts_of
 from providers.models.replay import Tape, diverged, outcome_of
 from providers.models.replay_difference import first_turn_difference, parameter_difference, shared_turns
-from providers.models.replay_recording import RecordedCall, RecordedSession, parts_of
+from providers.models.replay_recording import RecordedCall, RecordedSession
 from schemas.config import ReplayModel as ReplayModelConfig
 from schemas.conversation import Reply, Request, TokenUsage
 from schemas.events import ModelCallCompleted

@@ -16,8 +16,9 @@ from pydantic import ValidationError
 
 from gym_bus.errors import Permanent
 from providers.models.evidence import TokenEvidence
+from providers.models.recorded_answer import parts_of
 from schemas.base import Event
-from schemas.conversation import Part, Text, ToolUse, Turn
+from schemas.conversation import Turn
 from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallRequested, SessionRequested
 from schemas.registry import EVENT_TYPES, upcast
 from schemas.values import Message, Sampling
@@ -192,12 +193,3 @@ def _events(path: Path) -> Iterator[tuple[int, dict[str, Any], Event]]:
     except (OSError, UnicodeDecodeError) as error:
         msg = f"{path}: cannot be read: {error}"
         raise BadRecording(msg) from error
-
-
-def parts_of(answer: ModelCallCompleted) -> tuple[Part, ...]:
-    """Return all that the model said in a recorded answer."""
-    if answer.parts is not None:
-        return answer.parts
-    message = answer.message
-    words = (Text(text=message.content),) if message.content is not None else ()
-    return (*words, *(ToolUse(id=c.id, name=c.name, arguments=c.arguments) for c in message.tool_calls))
