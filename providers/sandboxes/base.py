@@ -7,14 +7,12 @@ always findable and none is made twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, Protocol
 
-from gym_bus.blobs import Blobs
 from gym_bus.errors import GymBusError, Permanent
-from providers.sandboxes.snapshots import Taken
-from schemas.snapshots import Manifest
-from schemas.values import BlobRef
+
+Capability = Literal["files", "snapshots", "way_out", "egress", "detached", "terminal", "pause", "users", "ports"]
+"""What some machines can do and others cannot; see `providers.sandboxes.capabilities`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,38 +60,17 @@ class Box(Protocol):
         ...
 
 
-class WithWayOut(Protocol):
-    """A machine without a network that can be given one address: a port on its own loopback, behind which is the gateway."""
-
-    async def open_way_out(self, gateway: Path, port: int) -> str:
-        """Carry connections at 127.0.0.1:`port` in the machine to the unix socket `gateway`; return the address inside.
-
-        Raises `BoxLost`. It ends with the machine.
-        """
-        ...
-
-
-class WithSnapshots(Protocol):
-    """A machine whose files can be kept, and made again in another one, of another provider too. Files, never processes."""
-
-    async def snapshot(self, blobs: Blobs, previous: Manifest | None = None) -> Taken:
-        """Store what is in the workspace, between two commands; what `previous` holds already is not stored again.
-
-        Raises `BoxLost`, `TooLarge`, `Retryable` if the store refuses.
-        """
-        ...
-
-    async def restore(self, ref: BlobRef, blobs: Blobs) -> None:
-        """Fill an empty workspace with a snapshot; raises `BoxLost`, `NotEmpty`, `Corrupt`."""
-        ...
-
-
 class SandboxProvider(Protocol):
     """A way to make machines. One instance serves one configuration in a process."""
 
     @property
     def name(self) -> str:
         """Return the provider's configuration type."""
+        ...
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Return what every machine of this provider can do beyond `Box`."""
         ...
 
     async def check(self) -> None:

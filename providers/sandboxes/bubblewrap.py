@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from gym_bus.blobs import Blobs
-from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult, SandboxUnavailable
+from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult, SandboxUnavailable
 from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, Tools, argv
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.processes import refusal
@@ -123,6 +123,11 @@ class BubblewrapProvider:
     def name(self) -> str:
         """Return the provider's configuration type."""
         return "bubblewrap"
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Return what every machine of this provider can do beyond `Box`."""
+        return frozenset({"snapshots", "way_out"})
 
     async def check(self) -> None:
         """Make a box, run a command, destroy it; raise `SandboxUnavailable` with what to do if that fails."""

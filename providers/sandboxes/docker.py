@@ -16,7 +16,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 from gym_bus.errors import GymBusError
-from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult, SandboxUnavailable
+from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult, SandboxUnavailable
 from providers.sandboxes.docker_container import body_of, name_of
 from providers.sandboxes.docker_engine import Engine, EngineRefused
 from providers.sandboxes.docker_owners import LABEL, containers_of, is_orphan, labels_of, reap, remove
@@ -90,6 +90,11 @@ class DockerProvider:
     def name(self) -> str:
         """Return the provider's configuration type."""
         return "docker"
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Return what every machine of this provider can do beyond `Box`."""
+        return frozenset()
 
     async def check(self) -> None:
         """Make a box, run a command, destroy it; raise `SandboxUnavailable` with what to do if that fails."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from providers.arithmetic import BadExpression, DividedByZero, evaluate
-from providers.sandboxes.base import BoxLost, ExecResult
+from providers.sandboxes.base import BoxLost, Capability, ExecResult
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.processes import failed
 from schemas.config import Inline
@@ -67,6 +67,11 @@ class InlineProvider:
     def name(self) -> str:
         """Return the provider's configuration type."""
         return "inline"
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Return what every machine of this provider can do beyond `Box`."""
+        return frozenset()
 
     async def check(self) -> None:
         """Accept every machine."""

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult, SandboxUnavailable
+from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult, SandboxUnavailable
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.output import PipeReader
 from providers.sandboxes.processes import exited, kill, pipe, refusal, result, ulimits
@@ -170,6 +170,11 @@ class UnsafeLocalProvider:
     def name(self) -> str:
         """Return the provider's configuration type."""
         return "unsafe_local"
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Return what every machine of this provider can do beyond `Box`."""
+        return frozenset()
 
     async def check(self) -> None:
         """Raise `SandboxUnavailable` if this is no Linux."""

@@ -13,8 +13,8 @@ import pytest
 
 from gym_bus.blobs import MemoryBlobs
 from providers.sandboxes import BoxLost
-from providers.sandboxes.base import WithSnapshots
 from providers.sandboxes.bubblewrap import BubblewrapProvider
+from providers.sandboxes.capabilities import WithSnapshots
 from providers.sandboxes.snapshots import Taken, restore, take
 from schemas.config import Bubblewrap
 

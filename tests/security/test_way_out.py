@@ -18,8 +18,8 @@ from actors.gateway.serve import listening, server_for
 from gym_bus.reach import REACHED, probe
 from gym_bus.settings import Settings
 from providers.sandboxes import BoxLost, ExecResult
-from providers.sandboxes.base import WithWayOut
 from providers.sandboxes.bubblewrap import BubblewrapBox, BubblewrapProvider
+from providers.sandboxes.capabilities import WithWayOut
 from providers.sandboxes.way_out import PORT
 from schemas.config import Bubblewrap
 from schemas.conversation import Reply, Text, TokenUsage
