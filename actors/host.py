@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -39,6 +38,7 @@ from gym_bus.nats_bus import NatsBus, connect
 from gym_bus.provision import ensure_consumer, places_of
 from gym_bus.redaction import Redactor
 from gym_bus.runtime.presence import Presence, incarnation
+from gym_bus.runtime.pulse import pulse
 from gym_bus.runtime.worker import Worker
 from gym_bus.secrets_store import SecretsStore
 from gym_bus.server import BusAddress, EmbeddedServer
@@ -130,7 +130,7 @@ class Host:
         async with AsyncExitStack() as stack:
             services = Services(self.settings, self.identity.host_id, secrets_store, redactor)
             stack.push_async_callback(services.aclose)
-            self._connecting = asyncio.create_task(self._connect(stack, presence))
+            self._connecting = asyncio.create_task(self._connect(stack))
             try:
                 await self._connecting
             except asyncio.CancelledError:
@@ -155,9 +155,10 @@ class Host:
                 look_at_log=self._look_at_log,
                 places=self._places,
             )
-            await stack.enter_async_context(self._first_bus.hear("gym.hb.>", lambda _, body: _pulse(presence, body)))
+            pulse_ = pulse(self._first_bus, self.kinds[0], presence, self.settings.heartbeat_s)
+            await stack.enter_async_context(pulse_)
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._beat(presence)), group.create_task(services.warm())]
+                tasks = [group.create_task(services.warm())]
                 for kind in self.kinds:
                     worker, places = make_worker(kind, around)
                     self.workers.append(worker)
@@ -173,8 +174,6 @@ class Host:
                 await self._stopping.wait()
                 log.info("host_draining", host=self.identity.host_id)
                 await self._drain()
-                with contextlib.suppress(GymBusError):
-                    await self._first_bus.tell(self._pulse_subject, f"gone {self.identity.worker}".encode())
                 for worker in self.workers:
                     worker.stop()
                 for task in tasks:
@@ -193,17 +192,12 @@ class Host:
     def _first_bus(self) -> NatsBus:
         return self.buses[self.kinds[0]]
 
-    @property
-    def _pulse_subject(self) -> str:
-        return f"gym.hb.{self.kinds[0]}.{self.identity.host_id}"
-
-    async def _connect(self, stack: AsyncExitStack, presence: Presence) -> None:
+    async def _connect(self, stack: AsyncExitStack) -> None:
         address = await find_bus(self.settings)
         for user in (*self.kinds, *(("model",) if "harness" in self.kinds else ())):
             self.buses[user] = await stack.enter_async_context(
                 connect(address.url, user, address.passwords[user], name=f"{self.identity.worker}/{user}")
             )
-        self._first_bus.on_reconnect(presence.reset)
         await self._await_queues()
         if "sandbox" in self.kinds:
             await ensure_consumer(self.buses["sandbox"], "sandbox", self.identity.host_id, self.settings.ack_wait_s)
@@ -218,13 +212,6 @@ class Host:
                     raise Permanent(msg)
                 await asyncio.sleep(0.01)
 
-    async def _beat(self, presence: Presence) -> None:
-        while True:
-            with contextlib.suppress(GymBusError):
-                await self._first_bus.tell(self._pulse_subject, self.identity.worker.encode())
-            presence.forget_old()
-            await asyncio.sleep(self.settings.heartbeat_s)
-
     async def _places(self) -> Sequence[str]:
         return [place_of(name) for name in await places_of(self.buses["sandbox"], "sandbox")]
 
@@ -237,14 +224,6 @@ class Host:
         left = int(limit * FULL_SHARE) - used
         how = "make room, then `gym-bus bus down` and `up` raise the limit"
         return Room(left, f"the store holds {used:,} of at most {limit:,} bytes: {how}" if left <= 0 else None)
-
-
-def _pulse(presence: Presence, body: bytes) -> None:
-    text = body.decode(errors="replace")
-    if text.startswith("gone "):
-        presence.gone(text[5:])
-    else:
-        presence.heard(text)
 
 
 def configure_logging() -> None:

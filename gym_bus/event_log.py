@@ -72,10 +72,11 @@ NEW: Final = Tail(0, 0)
 class Held(Retryable):
     """The aggregate is claimed by a worker that still lives: leave the request to it."""
 
-    def __init__(self, owner: str) -> None:
-        """Name the owner's incarnation."""
+    def __init__(self, owner: str, free_in_s: float | None = None) -> None:
+        """Name the owner's incarnation, and how long it would have to stay silent to lose the aggregate, if that is known."""
         super().__init__(f"held by {owner}")
         self.owner = owner
+        self.free_in_s = free_in_s
 
 
 class EventLog:
@@ -124,10 +125,23 @@ class EventLog:
         boundary.reach(aggregate.actor, "claimed")
         return Writer(aggregate, attempt, sequence, sequence, after.ordinal)
 
-    async def claim_over(self, aggregate: AggregateId, attempt: int, request_id: str | None) -> Writer:
-        """Become the writer of `aggregate` whoever had it, because its parent aggregate is ours; raises `BusUnavailable`."""
+    async def claim_over(
+        self,
+        aggregate: AggregateId,
+        attempt: int,
+        request_id: str | None,
+        is_alive: Callable[[str], bool] | None = None,
+    ) -> Writer:
+        """Become the writer of `aggregate`, whoever had it: because its parent aggregate is ours, or unless that worker `is_alive`.
+
+        Raises `Held` if it is, `BusUnavailable`.
+        """
         for _ in range(CLAIM_TRIES):
             tail = await self.last(f"{aggregate.prefix}.>")
+            if is_alive and tail:
+                owner = await self.last(event_subject(aggregate, CLAIM))
+                if owner and isinstance(owner.data, Claimed) and is_alive(owner.data.worker):
+                    raise Held(owner.data.worker)
             after = Tail(tail.sequence, tail.ordinal) if tail else NEW
             if writer := await self.claim(aggregate, attempt, request_id, after):
                 return writer

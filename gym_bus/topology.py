@@ -134,6 +134,8 @@ def rights(user: str, shards: int = 1) -> dict[str, list[str]]:
         return {"publish": publish, "subscribe": [*subscribe, "gym.query", "gym.export"]}
     publish.append(f"gym.evt.*.*.*.{user}.*.*")
     publish += [f"gym.evt.*.*.*.{user}.*.cmd.{to}.*" for to in MAY_ASK[user]]
+    if user == "model":
+        publish.append("gym.hb.model.>")
     if user in WORKER_KINDS:
         queue = queue_stream(user)
         publish += [

@@ -25,7 +25,8 @@ from actors.gateway.passing import Passing, retry_headers
 from actors.gateway.sessions import OpenSession, Sessions
 from gym_bus.clock import Clock
 from gym_bus.errors import Fenced, GymBusError
-from gym_bus.event_log import EventLog
+from gym_bus.event_log import EventLog, Held
+from gym_bus.runtime.presence import Presence
 from providers.dialects import Dialect, Problem
 from providers.dialects.catalog import DIALECTS
 from providers.models.backends import Backend
@@ -44,14 +45,22 @@ class Gateway:
     """See the module."""
 
     def __init__(
-        self, event_log: EventLog, clock: Clock, key: bytes, backend_for: Callable[[SessionRequested, str], Backend]
+        self,
+        event_log: EventLog,
+        clock: Clock,
+        key: bytes,
+        backend_for: Callable[[SessionRequested, str], Backend],
+        presence: Presence,
     ) -> None:
-        """Record in `event_log`; take tokens that `key` has signed; call what `backend_for` returns for a session."""
+        """Record in `event_log`; take tokens that `key` has signed; call what `backend_for` returns for a session.
+
+        A session that another gateway has is left to it while it lives, as far as `presence` knows.
+        """
         self._clock = clock
         self._key = key
         self._backend_for = backend_for
         self._sessions = Sessions(event_log, clock)
-        self._conversations = Conversations(event_log, clock)
+        self._conversations = Conversations(event_log, clock, presence)
         self._under_way: set[Exchange] = set()
         self._working: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup | None = None
@@ -137,9 +146,9 @@ class Gateway:
         async def work() -> None:
             try:
                 await exchange.run()
-            except Fenced as error:
+            except (Fenced, Held) as error:
                 self._conversations.forget(known)
-                log.info("conversation_fenced", conversation=known.name, reason=str(error))
+                log.info("conversation_elsewhere", conversation=known.name, reason=str(error))
             except Exception as error:
                 if isinstance(error, GymBusError):  # what the log holds is not known any more; else nothing was written
                     self._conversations.forget(known)

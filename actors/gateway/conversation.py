@@ -14,7 +14,8 @@ from actors.gateway.lineage import Lineage, Place
 from actors.gateway.sessions import OpenSession
 from actors.token_chains import TokenChains
 from gym_bus.errors import Fenced, GymBusError
-from gym_bus.event_log import Draft, EventLog, Writer
+from gym_bus.event_log import Draft, EventLog, Held, Writer
+from gym_bus.runtime.presence import Presence
 from providers.models.base import Target
 from providers.models.dialect_model import STOPS, usage_of
 from providers.models.evidence import TokenEvidence
@@ -78,14 +79,25 @@ class Answered:
 
 
 class Conversation:
-    """See the module. Every method that appends raises `Fenced` once another process has claimed the conversation."""
+    """See the module.
 
-    def __init__(self, log: EventLog, grant: Grant, session: OpenSession, spending: RunSpending) -> None:
-        """Record calls of the session that `grant` is for."""
+    What appends raises `Held` while another gateway that lives has the conversation, and `Fenced` once one has taken it over.
+    """
+
+    def __init__(
+        self,
+        log: EventLog,
+        grant: Grant,
+        session: OpenSession,
+        spending: RunSpending,
+        presence: Presence,
+    ) -> None:
+        """Record calls of the session that `grant` is for, unless another gateway that lives, as far as `presence` knows, has it."""
         self._log = log
         self._grant = grant
         self._session = session
         self._spending = spending
+        self._presence = presence
         self._writer: Writer | None = None
         self._turn_to_write = asyncio.Lock()
         self._forget()
@@ -250,12 +262,18 @@ class Conversation:
         writer = await self._log.claim(where, self._grant.attempt, request_id)
         if writer is None:
             self._forget()  # an earlier reading may have broken off in the middle
-            writer = await self._log.claim_over(where, self._grant.attempt, request_id)
+            try:
+                writer = await self._log.claim_over(where, self._grant.attempt, request_id, self._is_other_alive)
+            except Held as error:
+                raise Held(error.owner, self._presence.remaining_s(error.owner)) from error
             async for event in self._log.read(f"{where.prefix}.>"):
                 self._note(event)
         self._writer = writer
         for call_id, turn in list(self._open.items()):
             self._note(await self._append(Draft(ModelCallLost(request_id=call_id, turn=turn), call_id)))
+
+    def _is_other_alive(self, worker: str) -> bool:
+        return worker != self._log.worker and self._presence.is_alive(worker)
 
     def _note(self, event: Envelope) -> None:
         """Take in an event of this conversation."""

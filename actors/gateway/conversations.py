@@ -15,6 +15,7 @@ from actors.gateway.sessions import OpenSession
 from gym_bus.clock import Clock
 from gym_bus.errors import GymBusError
 from gym_bus.event_log import EventLog
+from gym_bus.runtime.presence import Presence
 
 IN_FLIGHT_MAX: Final = 2048
 SESSION_IN_FLIGHT_MAX: Final = 64
@@ -50,9 +51,10 @@ class Known:
 class Conversations:
     """See the module."""
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
-        """Record in `log`."""
+    def __init__(self, log: EventLog, clock: Clock, presence: Presence) -> None:
+        """Record in `log`; a conversation that another gateway has is left to it while `presence` knows it alive."""
         self._log = log
+        self._presence = presence
         self._clock = clock
         self._spending = RunSpending(log, clock)
         self._known: OrderedDict[str, Known] = OrderedDict()
@@ -100,7 +102,7 @@ class Conversations:
                 self._known.move_to_end(name)
             else:
                 del self._known[name]
-        conversation = Conversation(self._log, grant, session, self._spending)
+        conversation = Conversation(self._log, grant, session, self._spending, self._presence)
         known = self._known[grant.session] = Known(grant.session, conversation, self._clock.monotonic())
         return known
 

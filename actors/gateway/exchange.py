@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -19,6 +20,8 @@ from actors.gateway.outlet import Outlet
 from actors.gateway.relay import Relay
 from gym_bus import boundary
 from gym_bus.clock import Clock
+from gym_bus.event_log import Held
+from gym_bus.runtime.presence import host_of
 from providers.dialects import Dialect, Malformed, Problem, Unexpressible, Written
 from providers.dialects.pairs import check_pairs
 from providers.dialects.sound import sound
@@ -90,6 +93,10 @@ class Exchange:
             await self._refuse(Problem(HTTPStatus.BAD_REQUEST, "invalid_request_error", str(error), error.field))
         except OverBudget as error:
             await self._refuse(Problem(HTTPStatus.BAD_REQUEST, BUDGET_EXHAUSTED, sentence(error.exhausted)))
+        except Held as error:
+            problem = Problem(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded_error", _held(error.owner))
+            await self._refuse(problem, retry_after_s=error.free_in_s)
+            raise
         except Exception:  # whatever it was, the client is told; the gateway deals with it
             lost = "this gateway could not record the call, or another one has the session by now"
             await self._refuse(Problem(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded_error", lost))
@@ -234,13 +241,14 @@ class Exchange:
         held = relay.end()
         return _Whole(relay.reply(), held)
 
-    async def _refuse(self, problem: Problem) -> None:
+    async def _refuse(self, problem: Problem, retry_after_s: float | None = None) -> None:
         """Tell the client of an error: as its answer, or in mid-stream."""
         if self.outlet.has_begun:
             writer = self.client.stream_writer(self.client.read_request(self.body))
             await self.outlet.put(writer.write(ReplyBroke(message=problem.message, code=problem.code)))
             return
-        self.outlet.begin(problem.status, dict(JSON_HEADERS))
+        waits = {"retry-after": str(math.ceil(retry_after_s))} if retry_after_s else {}
+        self.outlet.begin(problem.status, {**JSON_HEADERS, **waits})
         await self.outlet.put(json.dumps(self.client.write_problem(problem)).encode())
 
     def _invocation(self) -> str | None:
@@ -270,3 +278,7 @@ class Exchange:
         first = self._relay.first_at if self._relay else None
         queue_s = self._incoming.queue_s if self._incoming else None
         return Times(self.clock.monotonic() - self._began, None if first is None else first - self._began, queue_s)
+
+
+def _held(owner: str) -> str:
+    return f"the gateway {host_of(owner)} has this session and is alive: ask there; if it dies, this one takes over within its lease"

@@ -49,7 +49,7 @@ class Passing(Response):
 
 
 def _start(head: Head, length: int | None) -> dict[str, object]:
-    headers = {**head.headers, **retry_headers(head.status)}
+    headers = {**retry_headers(head.status), **head.headers}
     if length is not None:
         headers["content-length"] = str(length)
     return {"status": head.status, "headers": [(n.encode("latin-1"), v.encode("latin-1")) for n, v in headers.items()]}

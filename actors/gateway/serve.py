@@ -27,6 +27,8 @@ from gym_bus.event_log import EventLog
 from gym_bus.nats_bus import connect
 from gym_bus.reach import listen_at, url_of
 from gym_bus.redaction import Redactor
+from gym_bus.runtime.presence import Presence
+from gym_bus.runtime.pulse import pulse
 from gym_bus.secrets_store import SecretsStore
 from gym_bus.server import BusAddress
 from gym_bus.settings import Settings
@@ -170,10 +172,12 @@ async def run_gateway(settings: Settings, host_id: str, worker: str, address: Bu
     directory = settings.data_dir / "hosts" / host_id
     async with connect(address.url, USER, address.passwords[USER], name=f"{worker}/{USER}") as bus:
         event_log = EventLog(bus, codec, clock, worker=worker, patience_s=settings.append_patience_s)
-        gateway = Gateway(event_log, clock, gateway_key(settings.data_dir / "keys"), backends.backend_for)
+        presence = Presence(clock, worker, settings.lease_s)
+        key = gateway_key(settings.data_dir / "keys")
+        gateway = Gateway(event_log, clock, key, backends.backend_for, presence)
         server = server_for(gateway)
         with listening(settings, directory) as (sockets, where):
-            async with asyncio.TaskGroup() as group:
+            async with pulse(bus, USER, presence, settings.heartbeat_s), asyncio.TaskGroup() as group:
                 calls = group.create_task(gateway.run())
                 serving = group.create_task(server.serve(sockets=sockets))
                 log.info("gateway_ready", host=host_id, **where)

@@ -28,7 +28,7 @@ class Presence:
     def __init__(self, clock: Clock, worker: str, lease_s: float) -> None:
         """Look at the others with the eyes of `worker`."""
         self._clock = clock
-        self._worker = worker
+        self.worker = worker
         self._lease_s = lease_s
         self._heard: dict[str, float] = {}
         self._left: dict[str, float] = {}
@@ -53,9 +53,9 @@ class Presence:
 
     def is_alive(self, worker: str) -> bool:
         """Say whether `worker` may still be at work; an earlier life of this very host is not (its lock was free)."""
-        if worker in self._left or (worker != self._worker and host_of(worker) == host_of(self._worker)):
+        if worker in self._left or (worker != self.worker and host_of(worker) == host_of(self.worker)):
             return False
-        return worker == self._worker or self.silent_for_s(worker) < self._lease_s
+        return worker == self.worker or self.silent_for_s(worker) < self._lease_s
 
     def remaining_s(self, worker: str) -> float:
         """Return how long `worker` would have to stay silent to lose its lease."""

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -107,6 +107,14 @@ async def a_place(tmp_path: Path) -> AsyncIterator[Place]:
         server.stop()
 
 
+async def until_taken(ask: Callable[[], Awaitable[str]]) -> str:
+    """Ask again, as agents do, until a lease has run out."""
+    async with asyncio.timeout(20):
+        while "has this session and is alive" in (text := await ask()):
+            await asyncio.sleep(0.5)
+    return text
+
+
 def bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
@@ -165,8 +173,39 @@ async def test_a_gateway_killed_in_mid_call(tmp_path: Path) -> None:
                 text = ""
             assert "message_stop" not in text
         with place.gateway("g1"):
-            assert "message_stop" in await ask((await place.where("g1"))["url"])
+            url = (await place.where("g1"))["url"]
+            assert "the gateway g0 has this session" in await ask(url), "it may still live: nobody has heard of it yet"
+            text = await until_taken(lambda: ask(url))
+            assert "message_stop" in text
         tries = [e.data for e in await place.events(ModelCallRequested)]
         assert [(t.turn, t.tries) for t in tries if isinstance(t, ModelCallRequested)] == [(1, 1), (1, 2)]
         assert len(await place.events(ModelCallLost)) == 1
         assert len(await place.events(ModelCallCompleted)) == 1
+
+
+async def test_two_gateways_of_which_one_dies(tmp_path: Path) -> None:
+    """The other leaves the session alone while the first one lives, takes it over within the lease, gives it up when it ends."""
+    async with a_place(tmp_path) as place:
+        token = await place.open_session("0-0", ScriptedModel(error_rate=0))
+        with place.gateway("g0") as first, place.gateway("g1") as second:
+            urls = {name: (await place.where(name))["url"] for name in ("g0", "g1")}
+
+            async def ask(name: str) -> str:
+                async with httpx.AsyncClient(timeout=20) as http:
+                    return (await http.post(f"{urls[name]}/v1/messages", json=ASKED, headers=bearer(token))).text
+
+            assert "end_turn" in await ask("g0")
+            for _ in range(3):
+                assert "the gateway g0 has this session and is alive" in await ask("g1")
+                await asyncio.sleep(2)
+            assert "end_turn" in await ask("g0")
+            first.kill()
+            assert "end_turn" in await until_taken(lambda: ask("g1"))
+            assert await asyncio.to_thread(first.wait, 20) != 0
+            with place.gateway("g0"):
+                urls["g0"] = (await place.where("g0"))["url"]
+                assert "the gateway g1 has this session and is alive" in await ask("g0")
+                second.send_signal(signal.SIGTERM)
+                assert await asyncio.to_thread(second.wait, 20) == 0
+                assert "end_turn" in await ask("g0")
+        assert len(await place.events(ModelCallRequested)) == len(await place.events(ModelCallCompleted)) == 4

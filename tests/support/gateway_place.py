@@ -18,6 +18,7 @@ from gym_bus.clock import SystemClock
 from gym_bus.codec import Codec
 from gym_bus.event_log import Draft, EventLog
 from gym_bus.memory_bus import MemoryBus, MemoryServer
+from gym_bus.runtime.presence import Presence
 from gym_bus.subjects import aggregate
 from providers.dialects.catalog import DIALECTS
 from providers.models.backends import Backend
@@ -26,7 +27,7 @@ from schemas.base import Event
 from schemas.config import AnthropicModel, Budgets, HttpModel, Inline, OpenAIModel, Prices, SimpleAgent
 from schemas.conversation import DialectName
 from schemas.envelope import Envelope
-from schemas.events import SessionRequested
+from schemas.events import Claimed, SessionRequested
 from schemas.tasks import TaskInput
 from schemas.values import Message, Sampling
 from tests.support.upstream import Upstream, served
@@ -47,12 +48,17 @@ class GatewayPlace:
     gateway: Gateway
     backend: Backend
     second_url: str = ""
+    presences: list[Presence] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def token(self) -> str:
         """Return the session's token."""
         return mint(KEY, self.grant)
+
+    def first_is_silent(self) -> None:
+        """Let the second gateway believe that the first is gone, whether it is or not."""
+        self.presences[1].gone(self.presences[0].worker)
 
     def events(self, *kinds: type[Event]) -> list[Envelope]:
         """Return the events of some types, or all."""
@@ -99,7 +105,16 @@ def conversation_in(place: GatewayPlace, worker: str = "g0.a") -> Conversation:
     asked = place.events(SessionRequested)[0]
     assert isinstance(asked.data, SessionRequested)
     session = OpenSession(asked.data, asked.event_id, asked.recorded_at)
-    return Conversation(event_log, place.grant, session, RunSpending(event_log, SystemClock()))
+    presence = alone(worker)
+    for other in place.events(Claimed):
+        assert isinstance(other.data, Claimed)
+        presence.gone(other.data.worker)
+    return Conversation(event_log, place.grant, session, RunSpending(event_log, SystemClock()), presence)
+
+
+def alone(worker: str) -> Presence:
+    """Return what a process knows of others that has just begun: nothing, for a minute."""
+    return Presence(SystemClock(), worker, lease_s=60)
 
 
 def upstream_model(dialect: DialectName, url: str, timeout_s: float) -> HttpModel:
@@ -128,14 +143,15 @@ async def gateway_place(
     grant = await open_session(server, codec, budget=budget, prices=prices)
     async with served(upstream.app) as upstream_url, asyncio.TaskGroup() as group:
         backend = backend_of(upstream_model(dialect, upstream_url, timeout_s), "the-key", 64, max_tries)
+        presences = [alone(f"g{n}.x") for n in range(1 + is_doubled)]
         gateways = [
-            Gateway(log_as("model", server, codec, f"g{n}.x"), SystemClock(), KEY, lambda *_: backend)
-            for n in range(1 + is_doubled)
+            Gateway(log_as("model", server, codec, p.worker), SystemClock(), KEY, lambda *_: backend, p)
+            for p in presences
         ]
         running = [group.create_task(gateway.run()) for gateway in gateways]
         try:
             async with served(gateways[0].app) as url, served(gateways[-1].app) as second_url:
-                yield GatewayPlace(url, upstream, server, codec, grant, gateways[0], backend, second_url)
+                yield GatewayPlace(url, upstream, server, codec, grant, gateways[0], backend, second_url, presences)
         finally:
             await backend.aclose()
             for task in running:

@@ -19,7 +19,7 @@ from gym_bus.memory_bus import MemoryServer
 from providers.models.backends import Backend
 from schemas.base import Event
 from schemas.envelope import Envelope
-from tests.support.gateway_place import KEY, log_as, open_session
+from tests.support.gateway_place import KEY, alone, log_as, open_session
 from tests.support.upstream import served
 
 
@@ -49,7 +49,7 @@ async def gateway_with(backend: Backend) -> AsyncIterator[Front]:
     """Give a gateway that calls `backend`."""
     server, codec = MemoryServer(), Codec(MemoryBlobs())
     grant = await open_session(server, codec)
-    gateway = Gateway(log_as("model", server, codec, "g0.x"), SystemClock(), KEY, lambda *_: backend)
+    gateway = Gateway(log_as("model", server, codec, "g0.x"), SystemClock(), KEY, lambda *_: backend, alone("g0.x"))
     async with asyncio.TaskGroup() as group:
         running = group.create_task(gateway.run())
         try:

@@ -19,7 +19,7 @@ from gym_bus.secrets_store import SecretsStore
 from providers.models.http_backend import HttpBackend
 from schemas.config import HttpModel
 from tests.support.gateway_place import KEY as SIGNING_KEY
-from tests.support.gateway_place import GatewayPlace, log_as, open_session
+from tests.support.gateway_place import GatewayPlace, alone, log_as, open_session
 from tests.support.served_doubles import KEY
 from tests.support.upstream import Upstream, served
 
@@ -34,7 +34,9 @@ async def served_place(upstream: Upstream, config: HttpModel) -> AsyncIterator[G
         grant = await open_session(server, codec, model=model)
         backends = Backends(keys, Redactor(), 64)
         async with asyncio.TaskGroup() as group:
-            gateway = Gateway(log_as("model", server, codec, "g0.x"), SystemClock(), SIGNING_KEY, backends.backend_for)
+            gateway = Gateway(
+                log_as("model", server, codec, "g0.x"), SystemClock(), SIGNING_KEY, backends.backend_for, alone("g0.x")
+            )
             running = group.create_task(gateway.run())
             try:
                 async with served(gateway.app) as url:

@@ -294,8 +294,41 @@ async def test_a_client_that_leaves_while_its_answer_is_recorded(monkeypatch: py
         assert (await post(place, user="again")).status_code == 200
 
 
+async def test_a_session_is_pinned_to_the_gateway_that_was_asked_first() -> None:
+    """While it lives, another one refuses it, names the first, and says how long to wait; nothing is asked, nothing recorded."""
+    async with gateway_place(is_doubled=True) as place:
+        place.upstream.answers = [words()]
+        assert (await post(place)).status_code == 200
+        held = len(place.server.events)
+        for streamed in (False, True):
+            refused = await post(place, url=place.second_url, stream=streamed)
+            assert refused.status_code == 503
+            assert "the gateway g0 has this session and is alive" in refused.json()["error"]["message"]
+            assert 1 < int(refused.headers["retry-after"]) <= 60
+        assert len(place.server.events) == held
+        assert len(place.upstream.bodies) == 1
+        assert (await post(place, seed=2)).status_code == 200, "the first one was not disturbed"
+        place.first_is_silent()
+        assert (await post(place, url=place.second_url, seed=3)).status_code == 200
+        assert (await post(place, seed=4)).status_code == 503, "it was fenced"
+        pinned = await post(place, seed=4)
+        assert "the gateway g1 has this session" in pinned.json()["error"]["message"]
+
+
+async def test_both_gateways_asked_at_once_cost_one_call_each_time() -> None:
+    """A client that spreads its calls over two gateways is told so, and loses none of the answers that were paid for."""
+    async with gateway_place(is_doubled=True) as place:
+        place.upstream.answers = [words()]
+        urls = [place.url, place.second_url] * 20
+        answers = await asyncio.gather(*(post(place, url=url, seed=n) for n, url in enumerate(urls)))
+        assert {a.status_code for a in answers} == {200, 503}
+        good = sum(a.status_code == 200 for a in answers)
+        assert len(place.events(ModelCallCompleted)) == good == len(place.upstream.bodies)
+        assert not place.events(ModelCallLost, ModelCallLate)
+
+
 async def test_of_two_gateways_the_later_one_has_the_session() -> None:
-    """The other is fenced: it answers 503; what it had open is lost, once, and what it had shown by then is kept as late."""
+    """A silent one is fenced: it answers 503; what it had open is lost, once, and what it had shown by then is kept as late."""
     async with gateway_place(is_doubled=True) as place:
         place.upstream.pace_s = 0.2
         place.upstream.answers = [words()]
@@ -303,6 +336,7 @@ async def test_of_two_gateways_the_later_one_has_the_session() -> None:
         async with asyncio.timeout(5):
             while not place.upstream.open_streams:
                 await asyncio.sleep(0.01)
+        place.first_is_silent()
         second = await post(place, seed=2, url=place.second_url)
         assert second.status_code == 200
         fenced = await first
@@ -315,8 +349,9 @@ async def test_of_two_gateways_the_later_one_has_the_session() -> None:
         assert late.data.was_shown
         assert late.data.parts == words().parts
         assert late.key.startswith(f"{place.grant.conversation.key}-late-")
+        place.presences[0].gone("g1.x")
         again = await post(place, seed=3)
-        assert again.status_code == 200, "the first gateway takes the session back when the client turns to it again"
+        assert again.status_code == 200, "the first gateway takes the session back when the second is gone"
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/", "/a/{token}/v1/completions", "/v2/messages"])
@@ -340,6 +375,7 @@ async def test_the_log_of_a_busy_session_holds() -> None:
         async with asyncio.timeout(5):
             while not place.upstream.open_streams:
                 await asyncio.sleep(0.01)
+        place.first_is_silent()
         assert (await post(place, seed=2, url=place.second_url)).status_code == 200
         await first
         assert (await post(place, url=place.second_url)).status_code == 200

@@ -284,6 +284,7 @@ async def test_a_takeover_that_breaks_off_counts_nothing_twice(monkeypatch: pyte
                 yield event
 
         monkeypatch.setattr(EventLog, "read", breaks_off)
+        place.first_is_silent()
         assert (await post(place, url=place.second_url, seed=7)).status_code == 503
         assert (await post(place, url=place.second_url, seed=7)).status_code == 200
         assert (await post(place, url=place.second_url, seed=8)).status_code == 400

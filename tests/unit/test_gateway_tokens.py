@@ -120,6 +120,7 @@ async def test_a_takeover_knows_the_tokens() -> None:
         turns = [("user", "hello there")]
         await post(place, **asked("chat", turns))
         turns += [("assistant", "answer 1 done"), ("user", "more")]
+        place.first_is_silent()
         await post(place, url=place.second_url, **asked("chat", turns))
         first, second = (d.tokens for d in answered(place))
         assert first is not None
