@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from actors.budget import RunSpending
@@ -34,18 +35,24 @@ from schemas.base import Event
 from schemas.config import ModelConfig, SandboxConfig, TasksetConfig
 from schemas.envelope import Envelope
 from schemas.events import (
+    CheckpointFailed,
+    CheckpointRequested,
+    CheckpointSaved,
     RequestParked,
     RunCancelled,
     RunRequested,
+    SandboxCloseRequested,
     SandboxCreated,
     SandboxDestroyed,
     SandboxFailed,
     SandboxLost,
+    SandboxRequested,
     SessionClosed,
     SessionFailed,
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallLost,
+    ToolCallRequested,
     VerdictFailed,
     VerdictIssued,
 )
@@ -69,11 +76,14 @@ HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
         ("sandbox", ToolCallCompleted),
         ("sandbox", ToolCallFailed),
         ("sandbox", ToolCallLost),
+        ("sandbox", CheckpointSaved),
+        ("sandbox", CheckpointFailed),
         ("sandbox", RequestParked),
     ),
     "sandbox": (("harness", SessionClosed), ("harness", SessionFailed)),
     "verifier": (),
 }
+OF_A_MACHINE: Final = (SandboxRequested, ToolCallRequested, CheckpointRequested, SandboxCloseRequested)
 HEARS_RUN: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
     "collector": (),
     "harness": (("collector", RunCancelled),),
@@ -169,10 +179,23 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
 
 
 def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
-    shell = _shell("sandbox", around, BoxHandlers(around.provider_for, around.host_id).table())
+    handlers = BoxHandlers(around.provider_for, around.host_id, around.blobs)
+    shell = _shell("sandbox", around, handlers.table())
     role = _role("sandbox", BoxMachine(), sandbox_key, slot_until_done=True)
-    worker = Worker(role, shell, around.presence, around.settings)
+
+    def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:
+        drive = role.make(shell, where, request)
+        drive.on_fenced = partial(handlers.abandon, drive)
+        return drive
+
+    worker = Worker(replace(role, target=_box_of, make=make), shell, around.presence, around.settings)
     return worker, [(ANY, Slots(around.settings.box_slots)), (around.host_id, Slots(around.settings.box_slots * 8))]
+
+
+def _box_of(asked: AggregateId, request: Envelope) -> AggregateId:
+    """Return the machine that a request is about: it says which of its attempt's."""
+    number = request.data.number if isinstance(request.data, OF_A_MACHINE) else 1
+    return asked.sibling("sandbox", sandbox_key(request.attempt, number))
 
 
 def _verifier(around: Surroundings) -> tuple[Worker, Places]:

@@ -195,10 +195,11 @@ class MemoryDelivery:
         self._token = item.token
 
     def _settle(self, visible_in: float | None) -> None:
-        if self._client.is_dead:
+        client = self._client
+        if client.is_dead or (client.frozen and not client.frozen.is_set()):
             return
         now = asyncio.get_running_loop().time()
-        self._client.server.settle(self._item, self._token, None if visible_in is None else now + visible_in)
+        client.server.settle(self._item, self._token, None if visible_in is None else now + visible_in)
 
     def ack(self) -> None:
         """Acknowledge."""

@@ -51,6 +51,10 @@ class Event(Frozen):
     TYPE: ClassVar[str]
     TO: ClassVar[str | None] = None
 
+    def wanted(self) -> tuple[str, ...]:
+        """Return the aspects of the answers that a request is waiting for (see `Answer`)."""
+        return () if self.TO is None else ("",)
+
     @classmethod
     def subject_kind(cls) -> str:
         """Return the subject token of this type: its name without the version."""
@@ -58,6 +62,11 @@ class Event(Frozen):
 
 
 class Answer(Event):
-    """An event that answers a request: `request_id` names the request's event."""
+    """An event that answers a request: `request_id` names the request's event.
+
+    A request has one answer of each `ASPECT`; all but what became of a checkpoint are of the same one.
+    """
+
+    ASPECT: ClassVar[str] = ""
 
     request_id: str

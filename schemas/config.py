@@ -390,6 +390,18 @@ class Docker(Tagged):
 SandboxConfig = Annotated[Bubblewrap | Docker | UnsafeLocal | Inline, Field(discriminator="type")]
 
 
+class Checkpoints(Frozen):
+    """When the files of a sandbox are kept, and how often a session may go on with them in a new sandbox.
+
+    `turn` is after the last command of each of the model's turns, where the provider's machines have snapshots. A sandbox that is lost
+    is made again, at most `max_restores` times a session, with `restore_in` if that is given. Files are kept, never processes.
+    """
+
+    when: Literal["turn", "never"] = "turn"
+    max_restores: int = Field(default=3, ge=0, le=100)
+    restore_in: SandboxConfig | None = None
+
+
 class Retries(Frozen):
     """How infrastructure failures are retried: at most `max_attempts`, waiting `backoff_s` doubled up to `backoff_max_s`."""
 
@@ -405,6 +417,7 @@ class RunConfig(Frozen):
     agent: SimpleAgent = SimpleAgent()
     model: ModelConfig = Field(default_factory=ScriptedModel)
     sandbox: SandboxConfig = Field(default_factory=Bubblewrap)
+    checkpoints: Checkpoints = Checkpoints()
     responses_create_params: Sampling = Sampling()
     retries: Retries = Retries()
     budget: Budgets = Budgets()

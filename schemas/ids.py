@@ -34,9 +34,9 @@ def session_key(attempt: int) -> str:
     return f"s{attempt}"
 
 
-def sandbox_key(attempt: int) -> str:
-    """Return the key of the sandbox that attempt `attempt` works in."""
-    return f"b{attempt}"
+def sandbox_key(attempt: int, number: int = 1) -> str:
+    """Return the key of the `number`-th sandbox that attempt `attempt` works in; a second one follows only one that was lost."""
+    return f"b{attempt}" if number == 1 else f"b{attempt}-{number}"
 
 
 def verdict_key(attempt: int) -> str:

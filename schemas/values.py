@@ -73,6 +73,7 @@ FailureKind = Literal[
     "sandbox_unavailable",
     "sandbox_create_failed",
     "sandbox_lost",
+    "checkpoint_failed",
     "tool_lost",
     "verifier_error",
     "agent_timeout",
@@ -94,3 +95,11 @@ class Failure(Frozen):
     message: str
     stage: Literal["admission", "seed", "agent", "model", "tool", "verification", "cleanup"] = "agent"
     terminal: bool = False
+
+
+class AskedAgain(Frozen):
+    """A tool call whose command is to run once more, by its place; `tries` is how often it was asked for so far."""
+
+    turn: int
+    index: int
+    tries: int

@@ -114,6 +114,7 @@ class RolloutMachine:
             agent=config.agent,
             model=config.model,
             sandbox=config.sandbox,
+            checkpoints=config.checkpoints,
             sampling=sampling,
             budget=config.budget,
         )

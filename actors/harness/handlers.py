@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from actors.budget import RunSpending, cost_of
-from actors.harness.session import CallModel, SessionState, SettleCall
+from actors.harness.session import CallModel, SettleCall
+from actors.harness.state import SessionState
 from actors.token_chains import KnownChains
 from gym_bus import boundary
 from gym_bus.event_log import Draft

@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal
 
-from actors.budget import Spent, sentence
+from actors.budget import sentence
+from actors.harness import commands, losses
+from actors.harness.state import BoxView, SessionState, ToolSlot
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
-from schemas.base import Event, Frozen
-from schemas.config import SimpleAgent
+from schemas.base import Event
 from schemas.envelope import Envelope
 from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
     BudgetExhausted,
+    CheckpointSaved,
     ModelCallCompleted,
     ModelCallFailed,
     ModelCallLost,
@@ -41,11 +42,9 @@ from schemas.events import (
     ToolCallRejected,
     ToolCallRequested,
 )
+from schemas.ids import sandbox_key
 from schemas.tasks import Evidence
-from schemas.values import Failure, Message, ToolCall
-from tools.shell import SHELL, BadArguments, parse_call
-
-MAX_STALE_TRIES: Final = 5
+from schemas.values import Failure, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,64 +59,6 @@ class SettleCall(Effect):
     """State what became of a model call that nobody waits for any more."""
 
     turn: int
-
-
-class ToolSlot(Frozen):
-    """One of the last answer's tool calls: not yet asked, open (with the request's id), or answered (with the text)."""
-
-    call: ToolCall
-    request_id: str | None = None
-    answer: str | None = None
-    tries: int = 0
-
-
-class SessionState(Frozen):
-    """What is known of a session."""
-
-    request: SessionRequested
-    request_id: str
-    started_at: datetime
-    messages: tuple[Message, ...]
-    sent: int = 0
-    turn: int = 0
-    call_tries: int = 0
-    open_call: str | None = None
-    last_call: str | None = None
-    spent: Spent = Spent()
-    context_digest: str = ""
-    stop_reason: str | None = None
-    slots: tuple[ToolSlot, ...] = ()
-    box: Literal["none", "asked", "ready", "closing", "gone"] = "none"
-    box_request: str | None = None
-    place: str | None = None
-    evidence: Evidence | None = None
-    activation_id: str | None = None
-    failure: Failure | None = None
-    is_closed: bool = False
-
-    @property
-    def agent(self) -> SimpleAgent:
-        """Return the agent's configuration."""
-        return self.request.agent
-
-
-def describe_result(result: ToolCallCompleted) -> str:
-    """Return what the model is told about a command."""
-    text = result.output or "(no output)"
-    if result.truncated:
-        text += f"\n[output truncated: {len(result.output.encode())} of {result.output_bytes} bytes shown]"
-    match result.ended_by:
-        case "timeout":
-            return f"{text}\n[ended at its deadline after {result.duration_s:.1f} s]"
-        case "out_of_memory":
-            return f"{text}\n[ended: out of memory]"
-        case _:
-            return text if result.exit_code == 0 else f"{text}\n[exit code {result.exit_code}]"
-
-
-def lost(kind: Literal["sandbox_lost", "tool_lost", "sandbox_create_failed"], message: str) -> Failure:
-    """Return the failure of a session whose machine is not to be trusted any more."""
-    return Failure(kind=kind, message=message, stage="tool")
 
 
 class SessionMachine:
@@ -162,27 +103,40 @@ class SessionMachine:
                 return _with(state, open_call=None)
             case BudgetExhausted():
                 return _out_of_budget(state, data)
-            case SandboxRequested():
-                return _with(state, box="asked", box_request=event.event_id)
-            case SandboxCreated() if state.box == "asked":
-                return _with(state, box="ready", place=data.place)
-            case SandboxFailed() if state.box == "asked":
-                return _with(state, box="gone", failure=state.failure or data.failure)
-            case SandboxLost() if state.box in {"ready", "closing"}:
-                failure = state.failure if state.evidence else state.failure or lost("sandbox_lost", data.reason)
-                return _with(state, box="gone" if state.box == "ready" else state.box, failure=failure)
-            case SandboxCloseRequested():
-                return _with(state, box="closing", box_request=event.event_id)
-            case SandboxDestroyed() if state.box == "closing":
-                return _with(state, box="gone")
-            case ToolCallRequested() | ToolCallRejected():
-                return _asked(state, event, data)
+            case SandboxRequested() if data.number == 1 and state.box.stands == "none":
+                return state.with_box(stands="asked", request_id=event.event_id)
+            case SandboxRequested() if data.number > state.box.number:
+                return losses.note_replaced(state, event, data)
+            case SandboxCreated() if state.box.stands == "asked" and data.request_id == state.box.request_id:
+                able = "snapshots" in data.capabilities
+                return state.with_box(stands="ready", place=data.place, has_snapshots=able)
+            case SandboxFailed() if state.box.stands == "asked" and data.request_id == state.box.request_id:
+                return state.with_box(stands="gone").failed(data.failure)
+            case SandboxLost() if event.key == sandbox_key(event.attempt, state.box.number):
+                failure = losses.lost("sandbox_lost", data.reason)
+                return losses.note_lost(state, failure, is_replaced=data.is_replaced)
+            case SandboxCloseRequested() if data.number == state.box.number:
+                return _given_back(state, event)
+            case SandboxDestroyed() if state.box.stands == "closing" and event.key == sandbox_key(
+                event.attempt, state.box.number
+            ):
+                return state.with_box(stands="gone")
+            case ToolCallRequested():
+                return losses.note_redo_asked(state, event, data) or commands.note_asked(state, event, data)
+            case ToolCallRejected():
+                return commands.note_asked(state, event, data)
+            case ToolCallCompleted() if state.is_redone(data.request_id):
+                return losses.note_redone(state, data)
             case ToolCallCompleted():
-                return _with_answer(state, data.request_id, describe_result(data))
-            case ToolCallLost() if _is_open(state, data.request_id):
-                return _with(state, failure=state.failure or lost("tool_lost", data.reason))
-            case ToolCallFailed() if _is_open(state, data.request_id):
-                return _refused(state, data)
+                return commands.note_answered(state, data)
+            case ToolCallLost() if state.is_open(data.request_id) or state.is_redone(data.request_id):
+                return losses.note_tool_lost(state, data.reason)
+            case ToolCallFailed() if state.is_redone(data.request_id):
+                return losses.note_redo_refused(state, data)
+            case ToolCallFailed() if state.is_open(data.request_id):
+                return commands.note_refused(state, data)
+            case CheckpointSaved():
+                return losses.note_saved(state, data)
             case RequestParked():
                 return _parked(state, data)
             case ActivationFailed():
@@ -219,7 +173,11 @@ class SessionMachine:
             return (self._complete(state, state.stop_reason),)
         if state.slots and state.turn >= state.agent.max_steps:
             return (self._complete(state, "max_steps"),)
-        return self._ask_tools(state)
+        if state.box.stands == "lost":
+            return losses.replace(state)
+        if state.box.stands == "ready" and state.box.redo:
+            return losses.redo(state)
+        return commands.ask(state)
 
     def _deadline(self, state: SessionState) -> datetime:
         return state.started_at + timedelta(seconds=state.agent.timeout_s)
@@ -227,55 +185,28 @@ class SessionMachine:
     def _wind_up(self, state: SessionState, failure: Failure) -> Sequence[Draft]:
         if state.open_call:
             return ()
-        if state.box == "ready":
-            return (Draft(SandboxCloseRequested(), state.box_request, place=state.place or ""),)
-        if state.box in {"asked", "closing"}:
+        if state.box.stands == "ready":
+            return (self._give_back(state.box),)
+        if state.box.stands in {"asked", "closing"}:
             return ()
         return (Draft(SessionFailed(request_id=state.request_id, failure=failure), state.request_id),)
 
     def _close(self, state: SessionState, evidence: Evidence) -> Sequence[Draft]:
-        if state.box == "ready":
-            return (Draft(SandboxCloseRequested(), state.box_request, place=state.place or ""),)
-        if state.box in {"asked", "closing"}:
+        if state.box.stands == "ready":
+            return (self._give_back(state.box),)
+        if state.box.stands in {"asked", "closing"}:
             return ()
         return (Draft(SessionClosed(request_id=state.request_id, evidence=evidence), state.activation_id),)
+
+    @staticmethod
+    def _give_back(box: BoxView) -> Draft:
+        return Draft(SandboxCloseRequested(number=box.number), box.request_id, place=box.place or "")
 
     def _complete(self, state: SessionState, stop_reason: str) -> Draft:
         last = state.messages[-1]
         is_answer = last.role == "assistant" and not last.tool_calls
         evidence = Evidence(answer=last.content if is_answer else None, stop_reason=stop_reason, turns=state.turn)
         return Draft(ActivationCompleted(activation=1, evidence=evidence), state.last_call or state.request_id)
-
-    def _ask_tools(self, state: SessionState) -> Sequence[Draft]:
-        """Reject what cannot be understood, get a machine if one is needed, and ask for the calls that may go now."""
-        drafts: list[Draft] = []
-        for index, slot in enumerate(state.slots):
-            if slot.answer is not None or slot.request_id is not None:
-                if slot.answer is None and not state.agent.parallel_tool_calls:
-                    break
-                continue
-            parsed = parse_call(slot.call, (SHELL,) if state.agent.enable_tools else ())
-            if isinstance(parsed, BadArguments):
-                rejected = ToolCallRejected(call_id=slot.call.id, turn=state.turn, index=index, message=parsed.message)
-                drafts.append(Draft(rejected, state.last_call, str(index)))
-                continue
-            if state.box == "none" and not any(isinstance(d.data, SandboxRequested) for d in drafts):
-                drafts.append(Draft(SandboxRequested(sandbox=state.request.sandbox), state.last_call))
-            if state.box != "ready":
-                break
-            requested = ToolCallRequested(
-                call_id=slot.call.id,
-                turn=state.turn,
-                index=index,
-                tool=slot.call.name,
-                command=parsed,
-                timeout_s=state.agent.tool_timeout_s,
-                tries=slot.tries + 1,
-            )
-            drafts.append(Draft(requested, state.last_call, f"{index}/{slot.tries + 1}", place=state.place or ""))
-            if not state.agent.parallel_tool_calls:
-                break
-        return drafts
 
     # -- pending ---------------------------------------------------------------------------------------------------------------
 
@@ -284,7 +215,9 @@ class SessionMachine:
         if state.is_closed:
             return ()
         effects: list[Effect] = []
-        if state.box in {"asked", "closing"} or any(s.request_id and s.answer is None for s in state.slots):
+        is_redoing = bool(state.box.redo) and state.box.redo[0].request_id is not None
+        is_asking = is_redoing or any(s.request_id and s.answer is None for s in state.slots)
+        if is_asking or state.box.stands in {"asked", "closing"}:
             effects.append(AwaitAnswer("answers"))
         if state.evidence:
             return effects
@@ -334,50 +267,19 @@ def _out_of_budget(state: SessionState, data: BudgetExhausted) -> SessionState:
     return _with(state, failure=state.failure or failure)
 
 
-def _is_open(state: SessionState, request_id: str) -> bool:
-    return any(slot.request_id == request_id and slot.answer is None for slot in state.slots)
-
-
-def _asked(state: SessionState, event: Envelope, data: ToolCallRequested | ToolCallRejected) -> SessionState:
-    if data.turn != state.turn or data.index >= len(state.slots):
-        return state
-    slot = state.slots[data.index]
-    if slot.answer is not None:
-        return state
-    if isinstance(data, ToolCallRejected):
-        return _with_slot(state, data.index, slot.replaced(answer=data.message))
-    if data.tries <= slot.tries:
-        return state
-    return _with_slot(state, data.index, slot.replaced(request_id=event.event_id, tries=data.tries))
-
-
-def _with_answer(state: SessionState, request_id: str, text: str) -> SessionState:
-    for index, slot in enumerate(state.slots):
-        if slot.request_id == request_id and slot.answer is None:
-            return _with_slot(state, index, slot.replaced(answer=text))
-    return state
-
-
-def _with_slot(state: SessionState, index: int, slot: ToolSlot) -> SessionState:
-    """Put a slot back; once the last one is answered, the answers become the next call's messages."""
-    slots = (*state.slots[:index], slot, *state.slots[index + 1 :])
-    if any(s.answer is None for s in slots) or state.turn >= state.agent.max_steps:
-        return _with(state, slots=slots)
-    answers = tuple(Message(role="tool", content=s.answer, tool_call_id=s.call.id) for s in slots)
-    return _with(state, slots=(), messages=(*state.messages, *answers))
-
-
-def _refused(state: SessionState, data: ToolCallFailed) -> SessionState:
-    """Ask a stale call again under the new epoch; anything else means the machine cannot be used."""
-    for index, slot in enumerate(state.slots):
-        if slot.request_id == data.request_id and data.failure.kind == "stale" and slot.tries < MAX_STALE_TRIES:
-            return _with_slot(state, index, slot.replaced(request_id=None))
-    return _with(state, failure=state.failure or data.failure)
-
-
 def _parked(state: SessionState, data: RequestParked) -> SessionState:
-    if data.request_id == state.box_request:
-        return _with(state, box="gone", failure=state.failure or data.failure)
-    if _is_open(state, data.request_id):
-        return _with(state, failure=state.failure or data.failure)
+    if data.request_id == state.box.request_id:
+        return state.with_box(stands="gone").failed(data.failure)
+    if state.is_open(data.request_id) or state.is_redone(data.request_id):
+        return state.failed(data.failure)
     return state
+
+
+def _given_back(state: SessionState, event: Envelope) -> SessionState:
+    match state.box.stands:
+        case "lost":
+            return state.with_box(is_given_back=True)
+        case "ready":
+            return state.with_box(stands="closing", request_id=event.event_id)
+        case _:
+            return state

@@ -1,18 +1,24 @@
-"""What the sandbox actor does outside: making machines, running commands in them, ending them."""
+"""What the sandbox actor does outside: making machines, running commands in them, keeping their files, ending them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from actors.sandbox.box import BoxState, CreateBox, DestroyBox, RunCommand
+import structlog
+
+from actors.sandbox.box import BoxState, CreateBox, DestroyBox, KeepFiles, RunCommand
+from actors.sandbox.held import HeldBox
+from gym_bus.blobs import Blobs
 from gym_bus.errors import GymBusError
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
 from gym_bus.subjects import CLAIM, event_subject
-from providers.sandboxes.base import Box, BoxLost, CreateFailed, SandboxProvider, SandboxUnavailable
+from providers.sandboxes.base import BoxLost, BoxReplaced, CreateFailed, SandboxProvider, SandboxUnavailable
 from schemas.config import SandboxConfig
 from schemas.events import (
+    CheckpointFailed,
     SandboxCreated,
     SandboxDestroyed,
     SandboxFailed,
@@ -22,27 +28,44 @@ from schemas.events import (
 )
 from schemas.values import Failure
 
+log = structlog.get_logger(__name__)
+
+KEPT_WITHIN_S: Final = 900.0
+RESTORED_WITHIN_S: Final = 900.0
+ENDED_WITHIN_S: Final = 60.0
+
 
 class BoxHandlers:
     """The handlers of a box's effects; `provider_for` gives the provider of a configuration, `place` is this host's id."""
 
-    def __init__(self, provider_for: Callable[[SandboxConfig], SandboxProvider], place: str) -> None:
-        """Make machines with what `provider_for` returns, at `place`."""
+    def __init__(self, provider_for: Callable[[SandboxConfig], SandboxProvider], place: str, blobs: Blobs) -> None:
+        """Make machines with what `provider_for` returns, at `place`; keep their files in `blobs`."""
         self._provider_for = provider_for
         self._place = place
+        self._blobs = blobs
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def create(self, drive: Drive[BoxState], effect: CreateBox) -> Outcome:  # noqa: ARG002  nothing to know but the state
-        """Make the machine."""
-        request_id = drive.state.request_id
-        provider = self._provider_for(drive.state.request.sandbox)
+        """Make the machine, with the files of a checkpoint if it follows one that was lost."""
+        request, request_id = drive.state.request, drive.state.request_id
+        provider = self._provider_for(request.sandbox)
         try:
-            drive.held = await provider.create(drive.aggregate.label)
+            held = HeldBox(await provider.create(drive.aggregate.label), self._blobs)
+            drive.held = held
+            if request.restore:
+                async with asyncio.timeout(RESTORED_WITHIN_S):
+                    await held.restore(request.restore)
         except SandboxUnavailable as error:
             failure = Failure(kind="sandbox_unavailable", message=str(error), stage="seed")
-        except (CreateFailed, GymBusError) as error:
-            failure = Failure(kind="sandbox_create_failed", message=str(error), stage="seed")
+        except (CreateFailed, GymBusError, OSError, TimeoutError) as error:
+            failure = Failure(kind="sandbox_create_failed", message=str(error) or "out of time", stage="seed")
         else:
-            return Draft(SandboxCreated(request_id=request_id, place=self._place, provider=provider.name), request_id)
+            able = tuple(sorted(provider.capabilities))
+            created = SandboxCreated(
+                request_id=request_id, place=self._place, provider=provider.name, capabilities=able
+            )
+            return Draft(created, request_id)
+        await self._end(drive)
         return Draft(SandboxFailed(request_id=request_id, failure=failure), request_id)
 
     async def run(self, drive: Drive[BoxState], effect: RunCommand) -> Outcome:
@@ -55,12 +78,12 @@ class BoxHandlers:
                 kind="stale", message="the session has another owner since; nothing was started", stage="tool"
             )
             return Draft(ToolCallFailed(request_id=request_id, failure=failure), request_id)
-        box: Box = drive.held
+        held: HeldBox = drive.held
         request = effect.request
         try:
-            result = await box.exec(request.command, key=request_id, timeout_s=request.timeout_s)
+            result = await held.box.exec(request.command, key=request_id, timeout_s=request.timeout_s)
         except BoxLost as error:
-            return Draft(SandboxLost(reason=str(error)), drive.state.request_id)
+            return await self._lost(drive, error)
         done = ToolCallCompleted(
             request_id=request_id,
             exit_code=result.exit_code,
@@ -72,15 +95,55 @@ class BoxHandlers:
         )
         return Draft(done, request_id)
 
+    async def keep(self, drive: Drive[BoxState], effect: KeepFiles) -> Outcome:  # noqa: ARG002  nothing to know but the state
+        """Write a checkpoint for the newest that is wanted; what goes wrong with it is no fault of the machine's."""
+        held: HeldBox = drive.held
+        request_id = drive.state.wanted[-1].request_id
+        try:
+            async with asyncio.timeout(KEPT_WITHIN_S):
+                saved = await held.keep(request_id)
+        except BoxLost as error:
+            return await self._lost(drive, error)
+        except (GymBusError, OSError, TimeoutError) as error:
+            message = str(error) or f"not written after {KEPT_WITHIN_S:g} s"
+            failure = Failure(kind="checkpoint_failed", message=message, stage="tool")
+            return Draft(CheckpointFailed(request_id=request_id, failure=failure), request_id)
+        return Draft(saved, request_id)
+
     async def destroy(self, drive: Drive[BoxState], effect: DestroyBox) -> Outcome:  # noqa: ARG002  nothing to know but the state
         """End the machine; open commands have been answered as lost by then."""
-        box: Box | None = drive.held
-        if box is not None:
-            await box.destroy()
-            drive.held = None
+        await self._end(drive)
         close_id = drive.state.close_id or drive.state.request_id
         return Draft(SandboxDestroyed(request_id=close_id), close_id)
 
+    def abandon(self, drive: Drive[BoxState]) -> None:
+        """End a machine whose aggregate another worker has: that one has stated it as lost."""
+        if drive.held is not None:
+            ending = asyncio.get_running_loop().create_task(self._end_quietly(drive))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+
+    async def _lost(self, drive: Drive[BoxState], error: BoxLost) -> Draft:
+        """End what is left of a machine that is gone, and state that it is."""
+        await self._end_quietly(drive)
+        is_replaced = isinstance(error, BoxReplaced)
+        return Draft(SandboxLost(reason=str(error), is_replaced=is_replaced), drive.state.request_id)
+
+    async def _end_quietly(self, drive: Drive[BoxState]) -> None:
+        """End a machine that nobody waits for; what cannot be ended now is found by the reaper."""
+        try:
+            async with asyncio.timeout(ENDED_WITHIN_S):
+                await self._end(drive)
+        except (GymBusError, OSError, TimeoutError) as error:
+            log.warning("sandbox_not_ended", sandbox=drive.aggregate.label, reason=str(error))
+
+    @staticmethod
+    async def _end(drive: Drive[BoxState]) -> None:
+        held: HeldBox | None = drive.held
+        if held is not None:
+            await held.box.destroy()
+            drive.held = None
+
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""
-        return {CreateBox: self.create, RunCommand: self.run, DestroyBox: self.destroy}
+        return {CreateBox: self.create, RunCommand: self.run, KeepFiles: self.keep, DestroyBox: self.destroy}

@@ -106,6 +106,7 @@ class Drive(Generic[S]):
         self.writer: Writer
         self.on_answered: Callable[[str], None] = lambda _: None
         self.on_over: Callable[[], None] = lambda: None
+        self.on_fenced: Callable[[], None] = lambda: None
         self.takes_from_living = False
         self._request = request
         self._begin = begin
@@ -117,8 +118,8 @@ class Drive(Generic[S]):
         self._alarms: dict[str, asyncio.TimerHandle] = {}
         self._interrupts: dict[str, Callable[[], object]] = {}
         self._interrupted: set[str] = set()
-        self._asked: dict[str, int] = {}
-        self._answers: set[str] = set()
+        self._asked: dict[tuple[str, str], int] = {}  # request and aspect of the answer
+        self._answers: set[tuple[str, str]] = set()
         self._read_to = max(0, request.sequence - 1) if request else 0
         self._is_opener = request is None or isinstance(request.data, machine.opened_by)
 
@@ -237,8 +238,9 @@ class Drive(Generic[S]):
             )
             self.state = self._first_state(opener or (self._request if self._is_opener else None))
         for event in events:
-            is_own = (event.actor, event.key) == (self.aggregate.actor, self.aggregate.key)
-            if not (is_own and event.sequence <= folded_to):
+            if self._is_own(event) and event.sequence <= folded_to:
+                self._note_asked(event)
+            else:
                 self._evolve(event)
         self.state = self.machine.taken_over(self.state)
         return True
@@ -268,8 +270,6 @@ class Drive(Generic[S]):
     async def append(self, draft: Draft) -> Envelope:
         """Append one event to the own aggregate, fold it, and acknowledge the request it answers."""
         event = await self.shell.log.append(self.writer, draft)
-        if draft.data.TO is not None:
-            self._asked[event.event_id] = event.sequence
         self._evolve(event)
         if isinstance(event.data, Answer):
             self._answered(event.data.request_id)
@@ -296,11 +296,22 @@ class Drive(Generic[S]):
     def _evolve(self, event: Envelope) -> None:
         if event.attempt != self.attempt and event.rollout_id != RUN_LEVEL:
             return
+        self._note_asked(event)
         if isinstance(event.data, Answer):
-            self._asked.pop(event.data.request_id, None)
+            what = event.data.request_id, event.data.ASPECT
+            self._asked.pop(what, None)
             if event.actor == self.aggregate.actor and not isinstance(event.data, RequestParked):
-                self._answers.add(event.data.request_id)
+                self._answers.add(what)
         self.state = self.machine.evolve(self.state, event)
+
+    def _is_own(self, event: Envelope) -> bool:
+        return (event.actor, event.key) == (self.aggregate.actor, self.aggregate.key)
+
+    def _note_asked(self, event: Envelope) -> None:
+        """Remember what of the own requests waits for an answer: a snapshot must not be read on from after it."""
+        if event.data.TO is not None and self._is_own(event):
+            for aspect in event.data.wanted():
+                self._asked[event.event_id, aspect] = event.sequence
 
     def _answered(self, request_id: str) -> None:
         delivery = self.deliveries.pop(request_id, None)
@@ -329,12 +340,15 @@ class Drive(Generic[S]):
             pattern = rollout_pattern(where.shard, where.run_id, where.rollout_id)
             # First the newest event of each kind, which nearly always is the answer; later all, which costs the server more.
             async for event in self.shell.log.read(pattern, self._read_to, latest=self.rereads <= 1):
-                if (event.actor, event.key) != (where.actor, where.key):
+                if not self._is_own(event):
                     self._evolve(event)
+                elif isinstance(event.data, Claimed) and event.sequence > self.writer.epoch:
+                    msg = f"{where.prefix} is written by {event.data.worker} since {event.sequence}"
+                    raise Fenced(msg)
 
     def _is_answered(self, draft: Draft) -> bool:
         """Say whether the request was answered while the effect was still on its way; a request has one answer."""
-        return isinstance(draft.data, Answer) and draft.data.request_id in self._answers
+        return isinstance(draft.data, Answer) and (draft.data.request_id, draft.data.ASPECT) in self._answers
 
     async def _break_down(self, effect_id: str, error: Exception) -> None:
         if isinstance(error, Fenced | Corrupt | Retryable):

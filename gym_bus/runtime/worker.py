@@ -227,6 +227,7 @@ class Worker:
             await drive.run(self._tasks())
         except Fenced as error:
             held_back = None
+            drive.on_fenced()
             log.info("fenced", kind=self.role.kind, aggregate=drive.aggregate.prefix, reason=str(error))
         except Held as error:
             held_back = self.presence.remaining_s(error.owner)

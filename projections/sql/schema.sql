@@ -75,7 +75,8 @@ create table model_call_answered (
 );
 create table tool_call_requested (
     shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, key varchar, event_id varchar,
-    call_id varchar not null, turn integer not null, call_index integer not null, tool varchar not null, tries integer not null
+    call_id varchar not null, turn integer not null, call_index integer not null, tool varchar not null, tries integer not null,
+    number integer not null
 );
 -- state: completed, failed, lost.
 create table tool_call_answered (
@@ -88,6 +89,12 @@ create table tool_call_answered (
 create table sandbox_changes (
     shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, key varchar, event_id varchar,
     request_id varchar, state varchar not null, place varchar, provider varchar, failure_kind varchar, reason varchar
+);
+-- state: saved, failed.
+create table checkpoint_changes (
+    shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, key varchar, event_id varchar,
+    request_id varchar not null, state varchar not null, snapshot varchar, files bigint, bytes bigint, stored_bytes bigint, left_out bigint,
+    duration_s double, paused_s double, failure_kind varchar, failure_message varchar
 );
 create table claims (
     shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, actor varchar, key varchar,

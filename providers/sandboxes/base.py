@@ -39,6 +39,10 @@ class BoxLost(GymBusError):
     """The machine is gone; what a running command did is unknown."""
 
 
+class BoxReplaced(BoxLost):
+    """Another machine answers in the name of this one: it was restarted, or made anew, and is not to be trusted."""
+
+
 class Box(Protocol):
     """One machine. Commands run one after the other in the order of their calls."""
 

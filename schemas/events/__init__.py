@@ -23,6 +23,7 @@ from schemas.events.collector import (
 from schemas.events.harness import (
     ActivationCompleted,
     ActivationFailed,
+    CheckpointRequested,
     SandboxCloseRequested,
     SandboxRequested,
     SessionClosed,
@@ -39,6 +40,8 @@ from schemas.events.model import (
     ModelCallRequested,
 )
 from schemas.events.sandbox import (
+    CheckpointFailed,
+    CheckpointSaved,
     SandboxCreated,
     SandboxDestroyed,
     SandboxFailed,
@@ -53,6 +56,9 @@ __all__ = [
     "ActivationCompleted",
     "ActivationFailed",
     "BudgetExhausted",
+    "CheckpointFailed",
+    "CheckpointRequested",
+    "CheckpointSaved",
     "Claimed",
     "CollectorRequestRedriven",
     "HarnessRequestRedriven",

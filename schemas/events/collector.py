@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from schemas.base import Answer, Event
-from schemas.config import Budgets, ModelConfig, RunConfig, SandboxConfig, SimpleAgent
+from schemas.config import Budgets, Checkpoints, ModelConfig, RunConfig, SandboxConfig, SimpleAgent
 from schemas.tasks import Evidence, TaskInput
 from schemas.values import BlobRef, Failure, Sampling
 
@@ -121,6 +121,7 @@ class SessionRequested(Event):
     sandbox: SandboxConfig
     sampling: Sampling
     budget: Budgets = Budgets()
+    checkpoints: Checkpoints = Checkpoints()
 
 
 class VerdictRequested(Event):

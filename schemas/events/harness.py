@@ -7,23 +7,32 @@ from typing import ClassVar
 from schemas.base import Answer, Event
 from schemas.config import SandboxConfig
 from schemas.tasks import Evidence
-from schemas.values import Failure
+from schemas.values import AskedAgain, BlobRef, Failure
 
 
 class SandboxRequested(Event):
-    """A session asks for a machine."""
+    """A session asks for a machine, its `number`-th; each one after the first follows one that was lost.
+
+    It begins with the files of `restore`. What that does not hold yet is done again: first what was `seen` by the model, which must
+    come out as it did, then what is open (`again`).
+    """
 
     TYPE: ClassVar[str] = "sandbox_requested.v1"
     TO: ClassVar[str | None] = "sandbox"
 
     sandbox: SandboxConfig
+    number: int = 1
+    restore: BlobRef | None = None
+    seen: tuple[AskedAgain, ...] = ()
+    again: tuple[AskedAgain, ...] = ()
 
 
 class ToolCallRequested(Event):
     """A session asks for one command in its sandbox; at most once, whatever happens.
 
     `call_id` is the model's own, `turn` the model call (from 1) that asked, `index` its place among that turn's calls;
-    `tries` counts re-addressing after a stale answer.
+    `tries` counts asking again: after a stale answer, or in a sandbox that follows one that was lost. `number` says which sandbox is
+    meant. With `keeps_files` a checkpoint follows the command.
     """
 
     TYPE: ClassVar[str] = "tool_call_requested.v1"
@@ -36,6 +45,12 @@ class ToolCallRequested(Event):
     command: str
     timeout_s: float
     tries: int = 1
+    number: int = 1
+    keeps_files: bool = False
+
+    def wanted(self) -> tuple[str, ...]:
+        """Return the aspects of the answers that the request is waiting for."""
+        return ("", "checkpoint") if self.keeps_files else ("",)
 
 
 class ToolCallRejected(Event):
@@ -50,10 +65,25 @@ class ToolCallRejected(Event):
 
 
 class SandboxCloseRequested(Event):
-    """A session gives its sandbox back."""
+    """A session gives its `number`-th sandbox back."""
 
     TYPE: ClassVar[str] = "sandbox_close_requested.v1"
     TO: ClassVar[str | None] = "sandbox"
+
+    number: int = 1
+
+
+class CheckpointRequested(Event):
+    """A session wants the files of its `number`-th sandbox to be kept as they are now, whether a command runs or not."""
+
+    TYPE: ClassVar[str] = "checkpoint_requested.v1"
+    TO: ClassVar[str | None] = "sandbox"
+
+    number: int = 1
+
+    def wanted(self) -> tuple[str, ...]:
+        """Return the aspects of the answers that the request is waiting for."""
+        return ("checkpoint",)
 
 
 class ActivationCompleted(Event):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from schemas.base import Answer, Event
-from schemas.values import Failure
+from schemas.values import BlobRef, Failure
 
 
 class SandboxCreated(Answer):
@@ -15,6 +15,7 @@ class SandboxCreated(Answer):
 
     place: str
     provider: str
+    capabilities: tuple[str, ...] = ()
 
 
 class SandboxFailed(Answer):
@@ -26,11 +27,15 @@ class SandboxFailed(Answer):
 
 
 class SandboxLost(Event):
-    """A machine is gone without having been destroyed by us, with everything in it."""
+    """A machine is gone without having been destroyed by us, with everything in it.
+
+    `is_replaced` says that another one answers in its name: it was restarted, and nothing in it is to be trusted.
+    """
 
     TYPE: ClassVar[str] = "sandbox_lost.v1"
 
     reason: str
+    is_replaced: bool = False
 
 
 class SandboxDestroyed(Answer):
@@ -70,3 +75,31 @@ class ToolCallLost(Answer):
     TYPE: ClassVar[str] = "tool_call_lost.v1"
 
     reason: str
+
+
+class CheckpointSaved(Answer):
+    """The machine's files were kept; `snapshot` names the manifest (`schemas.snapshots`) of `files` with `bytes` of content.
+
+    The request is a `CheckpointRequested`, or a `ToolCallRequested` with `keeps_files`, which it follows. `stored_bytes` were new.
+    The machine's processes stood still for `paused_s`, None if they did not.
+    """
+
+    TYPE: ClassVar[str] = "checkpoint_saved.v1"
+    ASPECT: ClassVar[str] = "checkpoint"
+
+    snapshot: BlobRef
+    files: int
+    bytes: int
+    stored_bytes: int
+    left_out: int = 0
+    duration_s: float
+    paused_s: float | None = None
+
+
+class CheckpointFailed(Answer):
+    """The machine's files could not be kept; the machine itself is well."""
+
+    TYPE: ClassVar[str] = "checkpoint_failed.v1"
+    ASPECT: ClassVar[str] = "checkpoint"
+
+    failure: Failure

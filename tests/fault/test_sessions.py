@@ -170,6 +170,7 @@ def test_broken_tool_box_is_a_failure_not_an_observation() -> None:
 
         class Provider:
             name = "dying"
+            capabilities: frozenset[str] = frozenset()
 
             async def create(self, label: str) -> Any:
                 return Dying() if died == 0 else await original(Inline()).create(label)

@@ -69,15 +69,18 @@ def _check_aggregate(where: tuple[str, str, str, str], own: Sequence[Envelope]) 
 
 def _check_pairs(events: Sequence[Envelope]) -> None:
     asked = {e.event_id: e for e in events if e.type.endswith("_requested.v1")}
-    answers: dict[str, list[str]] = defaultdict(list)
+    answers: dict[tuple[str, str], list[str]] = defaultdict(list)
     for event in events:
         if isinstance(event.data, Answer) and event.data.request_id in asked:
-            answers[event.data.request_id].append(event.type)
+            answers[event.data.request_id, event.data.ASPECT].append(event.type)
     for request_id, event in asked.items():
-        found = answers[request_id]
         if event.type in EXEMPT:
             continue
+        first, *others = event.data.wanted() or ("",)
+        found = answers[request_id, first]
         assert len(found) == 1, (event.type, event.rollout_id, request_id, found)
+        for aspect in others:
+            assert len(answers[request_id, aspect]) <= 1, (event.type, event.rollout_id, request_id, aspect)
 
 
 def check_ledger(events: Sequence[Envelope], ledger: Sequence[dict[str, Any]]) -> None:

@@ -15,7 +15,7 @@ from schemas.envelope import Envelope
 from schemas.ids import RUN_LEVEL
 from schemas.tasks import Evidence, TaskInput
 from schemas.tokens import CallTokens
-from schemas.values import BlobRef, Failure, Message, Sampling, ToolCall, Usage
+from schemas.values import AskedAgain, BlobRef, Failure, Message, Sampling, ToolCall, Usage
 
 GOLDEN: Final = Path(__file__).resolve().parents[1] / "golden"
 AT: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -75,6 +75,8 @@ _BUDGETS: Final = config.Budgets(
     ),
     run=config.Budget(cost_usd=20),
 )
+_BLOB: Final = BlobRef(sha256="ab" * 32, size=12, media_type="application/jsonl")
+_CHECKPOINTS: Final = config.Checkpoints(when="never", max_restores=7, restore_in=_BOX)
 _RUN: Final = config.RunConfig(
     taskset=config.ReasoningGymTaskset(
         datasets=(config.ReasoningGymDataset(name="chain_sum", size=9, seed=2, config={"min_terms": 2}),)
@@ -82,6 +84,7 @@ _RUN: Final = config.RunConfig(
     agent=_AGENT,
     model=_OPENAI,
     sandbox=config.UnsafeLocal(limits=_LIMITS, ledger_path="/ledger"),
+    checkpoints=_CHECKPOINTS,
     responses_create_params=_SAMPLING,
     retries=config.Retries(max_attempts=5, backoff_s=0.5, backoff_max_s=9),
     budget=_BUDGETS,
@@ -113,7 +116,7 @@ _ALL: Final[tuple[Event, ...]] = (
     events.RunCancelRequested(reason=ODD_TEXT),
     events.RunResumeRequested(config_digest="d1"),
     events.RunStarted(
-        plan=BlobRef(sha256="ab" * 32, size=12, media_type="application/jsonl"),
+        plan=_BLOB,
         tasks=2,
         planned=8,
         shards=2,
@@ -127,16 +130,38 @@ _ALL: Final[tuple[Event, ...]] = (
         request_id="q", state="cancelled", planned=8, scored=4, failed=2, masked=1, missing=1, failure=_FAILURE
     ),
     events.SessionRequested(
-        task=_TASK, repeat=1, agent=_AGENT, model=_SCRIPTED, sandbox=_BOX, sampling=_SAMPLING, budget=_BUDGETS
+        task=_TASK,
+        repeat=1,
+        agent=_AGENT,
+        model=_SCRIPTED,
+        sandbox=_BOX,
+        sampling=_SAMPLING,
+        budget=_BUDGETS,
+        checkpoints=_CHECKPOINTS,
     ),
     events.VerdictRequested(verifier="sum", verifier_data={"answer": 4, "tolerance": 1e-9}, evidence=_EVIDENCE),
     events.RolloutFinished(state="retryable", reward=0.25, failure=_FAILURE, retry_at=LATER),
-    events.SandboxRequested(sandbox=config.Inline(limits=_LIMITS, ledger_path="/ledger")),
+    events.SandboxRequested(
+        sandbox=config.Inline(limits=_LIMITS, ledger_path="/ledger"),
+        number=2,
+        restore=_BLOB,
+        seen=(AskedAgain(turn=1, index=0, tries=1),),
+        again=(AskedAgain(turn=2, index=1, tries=2),),
+    ),
+    events.CheckpointRequested(number=2),
     events.ToolCallRequested(
-        call_id="c1", turn=2, index=1, tool="shell", command='echo "$((2+2))"', timeout_s=2.5, tries=3
+        call_id="c1",
+        turn=2,
+        index=1,
+        tool="shell",
+        command='echo "$((2+2))"',
+        timeout_s=2.5,
+        tries=3,
+        number=2,
+        keeps_files=True,
     ),
     events.ToolCallRejected(call_id="c1", turn=2, index=1, message=ODD_TEXT),
-    events.SandboxCloseRequested(),
+    events.SandboxCloseRequested(number=2),
     events.ActivationCompleted(activation=1, evidence=_EVIDENCE),
     events.ActivationFailed(activation=1, failure=_FAILURE),
     events.SessionClosed(request_id="q", evidence=_EVIDENCE),
@@ -200,9 +225,13 @@ _ALL: Final[tuple[Event, ...]] = (
     events.ModelCallLost(request_id="q", turn=2),
     events.ModelCallLate(request_id="q", turn=2, parts=(Text(text="4"),), usage=Usage(output_tokens=1), was_shown=True),
     events.BudgetExhausted(scope="run", limit="cost_usd", allowed=20, used=20.5),
-    events.SandboxCreated(request_id="q", place="h0", provider="bubblewrap"),
+    events.SandboxCreated(request_id="q", place="h0", provider="bubblewrap", capabilities=("files",)),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
-    events.SandboxLost(reason="out of memory"),
+    events.SandboxLost(reason="out of memory", is_replaced=True),
+    events.CheckpointSaved(
+        request_id="q", snapshot=_BLOB, files=2, bytes=9, stored_bytes=4, left_out=1, duration_s=0.5, paused_s=0.25
+    ),
+    events.CheckpointFailed(request_id="q", failure=_FAILURE),
     events.SandboxDestroyed(request_id="q"),
     events.ToolCallCompleted(
         request_id="q",

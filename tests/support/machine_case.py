@@ -26,7 +26,7 @@ def envelope(data: Event, event_id: str, *, attempt: int = 1, actor: str | None 
         rollout_id="1-0",
         attempt=attempt,
         actor=actor or writer_of(data),
-        key="s1",
+        key="b1" if (actor or writer_of(data)) == "sandbox" else "s1",
         epoch=7,
         ordinal=1,
         causation_id=None,

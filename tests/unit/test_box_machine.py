@@ -44,7 +44,8 @@ def lost(index: int, reason: str) -> ToolCallLost:
 def new() -> Case[BoxState]:
     request = EXAMPLES["sandbox_requested.v1"]
     assert isinstance(request, SandboxRequested)
-    return Case(BoxMachine(), BoxMachine().begin(envelope(request, "box")))
+    first = request.replaced(number=1, restore=None)
+    return Case(BoxMachine(), BoxMachine().begin(envelope(first, "box")))
 
 
 def ready() -> Case[BoxState]:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from actors.harness.session import MAX_STALE_TRIES, SessionMachine, SessionState, describe_result
+from actors.harness.commands import MAX_STALE_TRIES, describe_result
+from actors.harness.session import SessionMachine
+from actors.harness.state import SessionState
 from gym_bus.runtime.machine import Alarm
 from schemas.config import Inline, ScriptedModel, SimpleAgent
 from schemas.events import (
@@ -182,7 +184,7 @@ def test_what_cannot_be_understood_is_told_and_not_run() -> None:
     case = new().given(trying(), bad).then_types(ToolCallRejected, ToolCallRejected)
     assert case.then_nothing().does() == {"CallModel", "Alarm"}
     assert all(m.content for m in case.state.messages[-2:])
-    assert case.state.box == "none"
+    assert case.state.box.stands == "none"
     mixed = new().given(trying(), says(None, "nonsense", GOOD))
     mixed.then_types(ToolCallRejected, SandboxRequested)
 
@@ -310,7 +312,7 @@ def test_a_parked_goodbye_ends_the_wait() -> None:
     failure = Failure(kind="parked", message="nobody could", terminal=True)
     case = with_tools().given(asked(0), ran(), trying(2), says("2", turn=2)).then_types(ActivationCompleted)
     case = case.given(CLOSING, RequestParked(request_id="closing", request_type="x", tries=8, failure=failure))
-    assert case.state.box == "gone"
+    assert case.state.box.stands == "gone"
     assert len(case.decided) == 1
 
 

@@ -77,7 +77,7 @@ from (select *, json_extract_string(data, fields()) as x from staged where fit a
 
 -- types: tool_call_requested.v1
 insert into tool_call_requested
-select shard, seq, recorded_at, p[4], p[5], attempt, p[7], event_id, field(x, 'call_id'), field(x, 'turn'), field(x, 'index'), field(x, 'tool'), coalesce(field(x, 'tries')::integer, 1)
+select shard, seq, recorded_at, p[4], p[5], attempt, p[7], event_id, field(x, 'call_id'), field(x, 'turn'), field(x, 'index'), field(x, 'tool'), coalesce(field(x, 'tries')::integer, 1), coalesce(field(x, 'number')::integer, 1)
 from (select *, json_extract_string(data, fields()) as x from staged where fit and type = 'tool_call_requested.v1');
 
 -- types: tool_call_completed.v1 tool_call_failed.v1 tool_call_lost.v1
@@ -95,3 +95,11 @@ select
     shard, seq, recorded_at, p[4], p[5], attempt, p[7], event_id, field(x, 'request_id'), substr(kind, 9), field(x, 'place'), field(x, 'provider'),
     field(x, 'failure.kind'), coalesce(field(x, 'reason'), field(x, 'failure.message'))
 from (select *, json_extract_string(data, fields()) as x from staged where fit and type in ('sandbox_created.v1', 'sandbox_failed.v1', 'sandbox_lost.v1', 'sandbox_destroyed.v1'));
+
+-- types: checkpoint_saved.v1 checkpoint_failed.v1
+insert into checkpoint_changes
+select
+    shard, seq, recorded_at, p[4], p[5], attempt, p[7], event_id, field(x, 'request_id'), substr(kind, 12), field(x, 'snapshot.sha256'),
+    field(x, 'files'), field(x, 'bytes'), field(x, 'stored_bytes'), case when kind = 'checkpoint_saved' then coalesce(field(x, 'left_out')::bigint, 0) end,
+    field(x, 'duration_s'), field(x, 'paused_s'), field(x, 'failure.kind'), field(x, 'failure.message')
+from (select *, json_extract_string(data, fields()) as x from staged where fit and type in ('checkpoint_saved.v1', 'checkpoint_failed.v1'));

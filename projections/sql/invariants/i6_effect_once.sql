@@ -1,6 +1,6 @@
 -- I6, effect once (what the log alone can tell): a turn of a conversation has one recorded answer and is not asked for again after it (but
 -- for a client of the gateway, which may ask what it likes); a tool call has one outcome, and the same call of a turn is asked for
--- again only after a stale refusal.
+-- again only after a stale refusal, or in another sandbox, which there is only if the one before was lost.
 select 'turn answered twice' as what, run_id, rollout_id, key, turn, count(*) as times
 from model_calls where state = 'completed' and dialect is null group by run_id, rollout_id, key, turn having count(*) > 1
 union all
@@ -15,4 +15,11 @@ from tool_call_answered group by run_id, rollout_id, key, request_id having coun
 union all
 select 'tool call executed twice', run_id, rollout_id, key, turn, count(*)
 from tool_calls where state is null or failure_kind is distinct from 'stale'
-group by run_id, rollout_id, key, turn, call_index having count(*) > 1;
+group by run_id, rollout_id, key, number, turn, call_index having count(*) > 1
+union all
+select 'sandbox replaced that was not lost', c.run_id, c.rollout_id, c.key, null, 1
+from sandbox_changes c
+where c.state = 'created' and contains(c.key, '-') and not exists (
+    select 1 from sandbox_changes l where l.run_id = c.run_id and l.rollout_id = c.rollout_id and l.state = 'lost' and l.seq < c.seq
+        and l.key in (split_part(c.key, '-', 1), split_part(c.key, '-', 1) || '-' || (split_part(c.key, '-', 2)::integer - 1))
+);

@@ -1,5 +1,5 @@
--- Requests and what answered them. A claim, the wish to try a parked request again, and a model's answer that came too late name a request
--- without answering it.
+-- Requests and what answered them. A claim, the wish to try a parked request again, a model's answer that came too late, and a checkpoint
+-- that follows a command name a request without answering it.
 
 create or replace view requests as
 select
@@ -8,7 +8,12 @@ from events where ends_with(kind, '_requested');
 
 create or replace view answers as
 select shard, seq, recorded_at, run_id, rollout_id, attempt, actor, key, event_id, type, request_id
-from events where request_id is not null and type not in ('claim.v1', 'model_call_late.v1') and not ends_with(kind, '_request_redriven');
+from events where request_id is not null and type not in ('claim.v1', 'model_call_late.v1', 'checkpoint_saved.v1', 'checkpoint_failed.v1')
+    and not ends_with(kind, '_request_redriven')
+union all
+select a.shard, a.seq, a.recorded_at, a.run_id, a.rollout_id, a.attempt, a.actor, a.key, a.event_id, a.type, a.request_id
+from events a semi join events q on q.type = 'checkpoint_requested.v1' and q.run_id = a.run_id and q.event_id = a.request_id
+where a.type in ('checkpoint_saved.v1', 'checkpoint_failed.v1');
 
 create or replace view parked as
 select

@@ -9,9 +9,10 @@ select
     a.prompt_tokens, a.generated_tokens, a.has_tokens, a.untrainable, q.shard, q.seq
 from model_call_requested q left join model_call_answered a on a.run_id = q.run_id and a.request_id = q.event_id;
 
+-- number: which of the attempt's sandboxes; each after the first follows one that was lost, in which a call may have run before.
 create or replace view tool_calls as
 select
-    q.run_id, q.rollout_id, q.attempt, q.key, q.event_id as request_id, q.call_id, q.turn, q.call_index, q.tool, q.tries,
+    q.run_id, q.rollout_id, q.attempt, q.key, q.event_id as request_id, q.call_id, q.turn, q.call_index, q.tool, q.tries, q.number,
     q.recorded_at as requested_at, a.state, a.recorded_at as answered_at, a.exit_code, a.output_bytes, a.truncated, a.ended_by, a.duration_s,
     a.failure_kind, a.failure_message, q.shard, q.seq
 from tool_call_requested q left join tool_call_answered a on a.run_id = q.run_id and a.request_id = q.event_id;
@@ -23,3 +24,9 @@ select
     min(recorded_at) filter (state = 'destroyed') as destroyed_at, min(recorded_at) filter (state = 'failed') as failed_at,
     max(reason) filter (state in ('failed', 'lost')) as reason
 from sandbox_changes group by run_id, rollout_id, attempt, key;
+
+create or replace view checkpoints as
+select
+    run_id, rollout_id, attempt, key, request_id, state, recorded_at, snapshot, files, bytes, stored_bytes, left_out, duration_s, paused_s,
+    failure_kind, failure_message, shard, seq
+from checkpoint_changes;

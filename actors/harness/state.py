@@ -1,0 +1,109 @@
+"""What is known of the session of a `simple_agent`, folded from the log."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from actors.budget import Spent
+from schemas.base import Frozen
+from schemas.config import SimpleAgent
+from schemas.events import SessionRequested
+from schemas.tasks import Evidence
+from schemas.values import BlobRef, Failure, Message, ToolCall
+
+
+class ToolSlot(Frozen):
+    """One of the last answer's tool calls: not yet asked, open (with the request's id), or answered (with the text)."""
+
+    call: ToolCall
+    request_id: str | None = None
+    answer: str | None = None
+    tries: int = 0
+
+
+class Command(Frozen):
+    """A tool call of an answer, by its place, as it was last asked for; not asked yet without `request_id`."""
+
+    turn: int
+    index: int
+    tries: int
+    request_id: str | None = None
+
+
+class BoxView(Frozen):
+    """The session's machine as the session knows it: the `number`-th, asked for (or given back) by `request_id`.
+
+    `snapshot` is its last checkpoint, `unsaved` the commands that ran since. After a loss, `redo` has to run again, in this order,
+    before anything else.
+    """
+
+    stands: Literal["none", "asked", "ready", "lost", "closing", "gone"] = "none"
+    number: int = 1
+    request_id: str | None = None
+    place: str | None = None
+    has_snapshots: bool = False
+    is_given_back: bool = False
+    snapshot: BlobRef | None = None
+    unsaved: tuple[Command, ...] = ()
+    redo: tuple[Command, ...] = ()
+
+
+class SessionState(Frozen):
+    """What is known of a session."""
+
+    request: SessionRequested
+    request_id: str
+    started_at: datetime
+    messages: tuple[Message, ...]
+    sent: int = 0
+    turn: int = 0
+    call_tries: int = 0
+    open_call: str | None = None
+    last_call: str | None = None
+    spent: Spent = Spent()
+    context_digest: str = ""
+    stop_reason: str | None = None
+    slots: tuple[ToolSlot, ...] = ()
+    box: BoxView = BoxView()
+    evidence: Evidence | None = None
+    activation_id: str | None = None
+    failure: Failure | None = None
+    is_closed: bool = False
+
+    @property
+    def agent(self) -> SimpleAgent:
+        """Return the agent's configuration."""
+        return self.request.agent
+
+    @property
+    def keeps_files(self) -> bool:
+        """Say whether checkpoints of the machine are wanted and can be had."""
+        return self.box.has_snapshots and self.request.checkpoints.when == "turn"
+
+    def with_box(self, **changes: object) -> SessionState:
+        """Return the state with another view of its machine."""
+        return self.replaced(box=self.box.replaced(**changes))
+
+    def failed(self, failure: Failure) -> SessionState:
+        """Return the state with `failure`, unless it has one already."""
+        return self.replaced(failure=self.failure or failure)
+
+    def is_open(self, request_id: str) -> bool:
+        """Say whether a command's answer is awaited."""
+        return any(slot.request_id == request_id and slot.answer is None for slot in self.slots)
+
+    def is_redone(self, request_id: str) -> bool:
+        """Say whether a command is the one that runs again now."""
+        return bool(self.box.redo) and self.box.redo[0].request_id == request_id
+
+    def answered_turn(self, turn: int) -> tuple[Message, tuple[Message, ...]]:
+        """Return the model's answer of a turn, and the messages that told it the results of its calls."""
+        said = [n for n, m in enumerate(self.messages) if m.role == "assistant" and n >= self._given]
+        at = said[turn - 1]
+        answer = self.messages[at]
+        return answer, self.messages[at + 1 : at + 1 + len(answer.tool_calls)]
+
+    @property
+    def _given(self) -> int:
+        return len(self.request.task.messages) + bool(self.agent.system_prompt)

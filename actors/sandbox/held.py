@@ -1,0 +1,52 @@
+"""A machine in the hands of its actor, and the last snapshot of its files, on which the next one builds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from gym_bus.blobs import Blobs
+from gym_bus.errors import Permanent
+from providers.sandboxes.base import Box
+from providers.sandboxes.capabilities import WithSnapshots
+from providers.sandboxes.snapshots import load
+from schemas.events import CheckpointSaved
+from schemas.snapshots import Manifest
+from schemas.values import BlobRef
+
+
+class HeldBox:
+    """See the module."""
+
+    def __init__(self, box: Box, blobs: Blobs) -> None:
+        """Keep the files of `box` in `blobs`."""
+        self.box = box
+        self._blobs = blobs
+        self._last: Manifest | None = None
+
+    async def restore(self, ref: BlobRef) -> None:
+        """Fill the new machine with the files of a snapshot; raises what `WithSnapshots.restore` does."""
+        await self._able().restore(ref, self._blobs)
+        self._last = await asyncio.to_thread(load, ref, self._blobs)
+
+    async def keep(self, request_id: str) -> CheckpointSaved:
+        """Write a snapshot; raises what `WithSnapshots.snapshot` does."""
+        began = time.monotonic()
+        taken = await self._able().snapshot(self._blobs, self._last)
+        self._last = taken.manifest
+        files = [entry for entry in taken.manifest.entries if entry.kind == "file"]
+        return CheckpointSaved(
+            request_id=request_id,
+            snapshot=taken.ref,
+            files=len(files),
+            bytes=sum(piece.length for entry in files for piece in entry.pieces),
+            stored_bytes=taken.stored_bytes,
+            left_out=len(taken.manifest.left_out),
+            duration_s=round(time.monotonic() - began, 4),
+        )
+
+    def _able(self) -> WithSnapshots:
+        if not isinstance(self.box, WithSnapshots):
+            msg = f"the files of a {type(self.box).__name__} cannot be kept, nor made again"
+            raise Permanent(msg)
+        return self.box
