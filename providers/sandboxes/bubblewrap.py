@@ -13,22 +13,16 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from gym_bus.blobs import Blobs
-from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult, SandboxUnavailable
+from providers.sandboxes.base import BoxLost, Capability, CreateFailed, SandboxUnavailable
 from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, Tools, argv
+from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
-from providers.sandboxes.processes import refusal
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
-from providers.sandboxes.snapshots import Taken, restore, take
 from providers.sandboxes.standing_shell import StandingShell
-from providers.sandboxes.way_out import PORT, WayOut
 from schemas.config import Bubblewrap
-from schemas.snapshots import Manifest
-from schemas.values import BlobRef
 
 INSTALL: Final = "apt-get install bubblewrap"
 ADVICE: Final = (
@@ -40,71 +34,8 @@ FIRST_UID: Final = 0x7000_0000
 """Boxes made by root get users from here on, 65,536 of them, which no system hands out."""
 
 
-class BubblewrapBox:
-    """One machine, driven by a `StandingShell`. `forget` is called once, when no process of it is left."""
-
-    def __init__(self, label: str, shell: StandingShell, ledger: Ledger, forget: Callable[[], Awaitable[None]]) -> None:
-        self._label = label
-        self._shell = shell
-        self._ledger = ledger
-        self._forget = forget
-        self._one_at_a_time = asyncio.Lock()
-        self._is_destroyed = False
-        self._ways_out: list[WayOut] = []
-
-    @property
-    def is_alive(self) -> bool:
-        """Say whether commands can still run."""
-        return self._shell.is_alive
-
-    async def exec(self, command: str, *, key: str, timeout_s: float) -> ExecResult:
-        """Run `command`; at its deadline everything in the box is killed, also what earlier commands left running."""
-        async with self._one_at_a_time:
-            if not self.is_alive:
-                raise BoxLost(f"sandbox {self._label} is gone; nothing was started")
-            if refused := refusal(command):
-                return refused
-            self._ledger.start("tool", key, label=self._label)
-            try:
-                return await self._shell.run(command, timeout_s)
-            except BoxLost as error:
-                await self._shell.end()
-                raise BoxLost(f"sandbox {self._label}: {error}") from error
-            except asyncio.CancelledError:
-                self._shell.kill()  # what the command did is unknown, and so is the state of the shell
-                raise
-
-    async def open_way_out(self, gateway: Path, port: int = PORT) -> str:
-        """See `WithWayOut`."""
-        if not self.is_alive:
-            raise BoxLost(f"sandbox {self._label} is gone")
-        self._ways_out.append(await WayOut.open(self._shell.first_pid, gateway, port))
-        return f"http://127.0.0.1:{port}"
-
-    async def snapshot(self, blobs: Blobs, previous: Manifest | None = None) -> Taken:
-        """See `WithSnapshots`."""
-        async with self._one_at_a_time:
-            if self._is_destroyed:
-                raise BoxLost(f"sandbox {self._label} is gone, and its files with it")
-            return await asyncio.to_thread(take, self._shell.room.work, blobs, previous=previous)
-
-    async def restore(self, ref: BlobRef, blobs: Blobs) -> None:
-        """See `WithSnapshots`."""
-        async with self._one_at_a_time:
-            if not self.is_alive:
-                raise BoxLost(f"sandbox {self._label} is gone; nothing was restored")
-            room = self._shell.room
-            uid = None if room.uid == os.getuid() else room.uid
-            await asyncio.to_thread(restore, ref, blobs, room.work, uid=uid)
-
-    async def destroy(self) -> None:
-        """End everything in the machine and remove its files; safe to repeat."""
-        if not self._is_destroyed:
-            self._is_destroyed = True
-            for way in self._ways_out:
-                await way.close()
-            await self._shell.end()
-            await self._forget()
+class BubblewrapBox(EnclosedBox[StandingShell]):
+    """One machine, driven by a `StandingShell`."""
 
 
 class BubblewrapProvider:
@@ -127,7 +58,7 @@ class BubblewrapProvider:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Return what every machine of this provider can do beyond `Box`."""
-        return frozenset({"snapshots", "way_out"})
+        return frozenset({"detached", "files", "snapshots", "way_out"})
 
     async def check(self) -> None:
         """Make a box, run a command, destroy it; raise `SandboxUnavailable` with what to do if that fails."""
@@ -151,7 +82,7 @@ class BubblewrapProvider:
             del self._boxes[label]
             await self._rooms.remove(room)
 
-        box = self._boxes[label] = BubblewrapBox(label, shell, self._ledger, forget)
+        box = self._boxes[label] = BubblewrapBox(label, shell, self._limits, self._ledger, forget)
         return box
 
     async def reap(self) -> int:

@@ -10,66 +10,24 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
 from pathlib import Path
 
 from gym_bus.errors import GymBusError
-from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult, SandboxUnavailable
+from providers.sandboxes.base import BoxLost, Capability, CreateFailed, SandboxUnavailable
 from providers.sandboxes.docker_container import body_of, name_of
 from providers.sandboxes.docker_engine import Engine, EngineRefused
 from providers.sandboxes.docker_owners import LABEL, containers_of, is_orphan, labels_of, reap, remove
 from providers.sandboxes.docker_shell import ContainerShell
+from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
-from providers.sandboxes.processes import refusal
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from schemas.config import Docker
 
 
-class DockerBox:
-    """One container, driven by a `ContainerShell`. `forget` is called once, when no process of it is left."""
-
-    def __init__(
-        self, label: str, shell: ContainerShell, ledger: Ledger, forget: Callable[[], Awaitable[None]]
-    ) -> None:
-        self._label = label
-        self._shell = shell
-        self._ledger = ledger
-        self._forget = forget
-        self._one_at_a_time = asyncio.Lock()
-        self._is_destroyed = False
-
-    @property
-    def is_alive(self) -> bool:
-        """Say whether commands can still run, as far as is known: a container that was killed idly is missed at the next one."""
-        return self._shell.is_alive
-
-    async def exec(self, command: str, *, key: str, timeout_s: float) -> ExecResult:
-        """Run `command`; at its deadline everything in the box is killed, also what earlier commands left running."""
-        async with self._one_at_a_time:
-            if not self.is_alive:
-                raise BoxLost(f"sandbox {self._label} is gone; nothing was started")
-            if refused := refusal(command):
-                return refused
-            self._ledger.start("tool", key, label=self._label)
-            try:
-                return await self._shell.run(command, timeout_s)
-            except (BoxLost, CreateFailed, SandboxUnavailable) as error:
-                await self._shell.hang_up()
-                raise BoxLost(f"sandbox {self._label}: {error}") from error
-            except asyncio.CancelledError:
-                await self._shell.hang_up()  # what the command did is unknown, and so is the state of the shell
-                raise
-
-    async def destroy(self) -> None:
-        """End everything in the machine and remove its files; safe to repeat."""
-        if not self._is_destroyed:
-            self._is_destroyed = True
-            try:
-                await self._shell.end()
-            finally:
-                await self._forget()
+class DockerBox(EnclosedBox[ContainerShell]):
+    """One container, driven by a `ContainerShell`."""
 
 
 class DockerProvider:
@@ -94,7 +52,7 @@ class DockerProvider:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Return what every machine of this provider can do beyond `Box`."""
-        return frozenset()
+        return frozenset({"detached", "files", "snapshots", "way_out"})
 
     async def check(self) -> None:
         """Make a box, run a command, destroy it; raise `SandboxUnavailable` with what to do if that fails."""
@@ -137,7 +95,7 @@ class DockerProvider:
             del self._boxes[label]
             await self._rooms.remove(room)
 
-        box = self._boxes[label] = DockerBox(label, shell, self._ledger, forget)
+        box = self._boxes[label] = DockerBox(label, shell, self._config.limits, self._ledger, forget)
         return box
 
     async def reap(self) -> int:

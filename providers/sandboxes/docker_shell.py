@@ -28,15 +28,15 @@ from providers.sandboxes.docker_engine import GONE, Engine, EngineRefused
 from providers.sandboxes.docker_line import Line
 from providers.sandboxes.docker_owners import remove
 from providers.sandboxes.output import Output
-from providers.sandboxes.processes import out_of_memory, result, ulimits
+from providers.sandboxes.processes import KILLED, out_of_memory, result, ulimits
 from providers.sandboxes.rooms import Room
+from providers.sandboxes.side_shell import SideShell
 from schemas.config import SandboxLimits
 
 START_TIMEOUT_S: Final = 60.0
 KILL_TIMEOUT_S: Final = 10.0
 TRIES: Final = 40
 PAUSE_S: Final = 0.05
-KILLED: Final = 128 + 9
 BEGAN: Final = "began"
 _FUNCTIONS: Final = """
 deaths() {{
@@ -66,7 +66,7 @@ class ContainerShell:
     def __init__(self, engine: Engine, container: DockerContainer, room: Room, limits: SandboxLimits) -> None:
         self._engine = engine
         self._container = container
-        self._room = room
+        self.room = room
         self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._lease = Line(container.attach(stdin=True, stdout=True))
@@ -87,7 +87,7 @@ class ContainerShell:
         """Run one command; raises `BoxLost` if the container is gone, was restarted, or does not do as it is told."""
         for _ in range(TRIES):
             shell, deaths = await self._stand(), self._deaths
-            with command_output(self._room, self._limits.output_bytes) as (nonce, reader):
+            with command_output(self.room, self._limits.output_bytes) as (nonce, reader):
                 started = self._loop.time()
                 try:
                     async with asyncio.timeout(timeout_s):
@@ -113,7 +113,30 @@ class ContainerShell:
             return out_of_memory(KILLED if code is None else code, output, duration_s)
         return result(KILLED if code is None else code, output, duration_s)
 
-    async def hang_up(self) -> None:
+    async def first_pid(self) -> int:
+        """Return the pid of the container's first process as the engine sees it, which is on this host; raises `BoxLost`."""
+        try:
+            state = (await self._engine.ask("looking at a container", self._container.show()))["State"]
+        except EngineRefused as error:
+            raise BoxLost("the container is gone" if error.status in GONE else str(error)) from error
+        if not state.get("Running") or not state.get("Pid"):
+            raise BoxLost(f"the container ended with {state.get('ExitCode')}")
+        return int(state["Pid"])
+
+    def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:  # noqa: ARG002  the engine starts it beside a command
+        """Return the shell for what goes on beside commands, in an exec of its own."""
+        return SideShell(
+            self.room, self._launch, view=PIPES_IN_BOX, program="/bin/sh",
+            bounds=ulimits(limits, processes=False, memory=False),
+        )  # fmt: skip
+
+    async def _launch(self, line: str) -> None:
+        exec_ = await self._engine.ask(
+            "starting a shell", self._container.exec(["/bin/sh", "-c", line], stdout=False, stderr=False)
+        )
+        await self._engine.ask("starting a shell", exec_.start(detach=True))
+
+    async def break_off(self) -> None:
         """Let the container end by itself, at once: what runs in it is unknown. Does not wait for the engine."""
         self.is_alive = False
         await self._lease.hang_up()
@@ -126,7 +149,7 @@ class ContainerShell:
         try:
             await remove(self._engine, self._container)
         finally:
-            await self.hang_up()
+            await self.break_off()
 
     async def _stand(self) -> Line:
         """Return a shell that answers; another one if the last was killed. What was killed may take a moment to make room."""

@@ -14,6 +14,7 @@ from providers.sandboxes.output import Output
 from schemas.config import SandboxLimits
 
 FIRST_SIGNAL_CODE: Final = 129
+KILLED: Final = 128 + 9
 LAST_SIGNAL_CODE: Final = 128 + 64
 COMMAND_MAX_BYTES: Final = 131_071
 """Linux takes no longer argument (MAX_ARG_STRLEN)."""
@@ -108,6 +109,14 @@ def children(pid: int) -> list[int]:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_bytes().split()]
     except (FileNotFoundError, ProcessLookupError):
         return []
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the process ids of all that descends from `pid`, itself left out; whose parent died is its namespace's first's."""
+    found = children(pid)
+    for one in found:  # it grows meanwhile
+        found += children(one)
+    return found
 
 
 def kill(pid: int) -> None:

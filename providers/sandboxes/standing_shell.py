@@ -20,10 +20,12 @@ import subprocess
 from typing import Final
 
 from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult
-from providers.sandboxes.bubblewrap_argv import PIPES_IN_BOX
+from providers.sandboxes.bubblewrap_argv import PIPES_IN_BOX, SHELL_IN_BOX
 from providers.sandboxes.command_output import command_output
-from providers.sandboxes.processes import children, exited, kill, pipe, result, settle, ulimits
+from providers.sandboxes.named_pipes import write_all
+from providers.sandboxes.processes import children, exited, kill, pipe, result, ulimits
 from providers.sandboxes.rooms import Room
+from providers.sandboxes.side_shell import SideShell
 from schemas.config import SandboxLimits
 
 START_TIMEOUT_S: Final = 60.0
@@ -54,6 +56,7 @@ class StandingShell:
         run = (
             f'run() {{ ({ulimits(self._limits, processes=True)}; exec /bin/sh -c "$1")'
             f' </dev/null >{PIPES_IN_BOX}/"$2" 2>&1; echo "$2 $?"; }}\n'
+            'aside() { (eval "$1") </dev/null >/dev/null 2>&1 & echo "$2 0"; }\n'
         )
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
@@ -62,8 +65,7 @@ class StandingShell:
         except (TimeoutError, BoxLost) as error:
             raise CreateFailed("bubblewrap did not start") from error
 
-    @property
-    def first_pid(self) -> int:
+    async def first_pid(self) -> int:
         """Return the pid, as this machine sees it, of the box's first process; raises `BoxLost` if there is none."""
         if found := children(self._process.pid):
             return found[0]
@@ -94,6 +96,26 @@ class StandingShell:
             await exited(self._process.pid, END_TIMEOUT_S)
         self._process.poll()
 
+    def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:
+        """Return the shell for what goes on beside commands, a child of this one: its memory is out of their reach as well."""
+
+        async def launch(line: str) -> None:
+            nonce = secrets.token_hex(8)
+            async with alone, asyncio.timeout(START_TIMEOUT_S):
+                if not self.is_alive:
+                    raise BoxLost("the sandbox's first process is gone")
+                await self._write(f"aside {shlex.quote(line)} {nonce}\n")
+                await self._answer(nonce)
+
+        return SideShell(
+            self.room, launch, view=PIPES_IN_BOX, program=SHELL_IN_BOX, bounds=ulimits(limits, processes=True)
+        )
+
+    async def break_off(self) -> None:
+        """Let everything end, at once."""
+        self._hang_up()
+        self.kill()
+
     def kill(self) -> None:
         """Kill the box's first process, and so all of them; bwrap follows."""
         if self._process.returncode is not None:
@@ -102,19 +124,10 @@ class StandingShell:
             kill(pid)
 
     async def _write(self, text: str) -> None:
-        data = memoryview(text.encode())
-        while data:
-            try:
-                data = data[os.write(self._input, data) :]
-            except BlockingIOError:
-                ready: asyncio.Future[None] = self._loop.create_future()
-                self._loop.add_writer(self._input, settle, ready)
-                try:
-                    await ready
-                finally:
-                    self._loop.remove_writer(self._input)
-            except BrokenPipeError as error:
-                raise BoxLost("the sandbox's first process is gone") from error
+        try:
+            await write_all(self._input, text.encode())
+        except BrokenPipeError as error:
+            raise BoxLost("the sandbox's first process is gone") from error
 
     def _listen(self) -> None:
         try:

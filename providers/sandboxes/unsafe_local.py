@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult, SandboxUnavailable
 from providers.sandboxes.ledger import Ledger
+from providers.sandboxes.local_box import LocalBox
+from providers.sandboxes.marks import kill_marked
 from providers.sandboxes.output import PipeReader
-from providers.sandboxes.processes import exited, kill, pipe, refusal, result, ulimits
+from providers.sandboxes.processes import exited, pipe, result, ulimits
 from providers.sandboxes.rooms import Room, Rooms
+from providers.sandboxes.side_shell import SideShell
 from schemas.config import SandboxLimits, UnsafeLocal
 
 MARK: Final = "GYM_BUS_BOX"
@@ -30,42 +31,15 @@ _KEEPER: Final = (
 )
 
 
-def marked(mark: str) -> list[int]:
-    """Return the processes whose environment holds `mark`, a `NAME=value` or the beginning of one. Blocking."""
-    pattern = re.compile(rb"(^|\0)" + re.escape(mark.encode()))
-    found: list[int] = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if pattern.search(path.read_bytes()):
-                found.append(int(path.parent.name))
-        except (PermissionError, FileNotFoundError, ProcessLookupError):
-            continue
-    return found
+class UnsafeShell:
+    """Runs commands in a directory, and kills whatever they started."""
 
-
-def kill_marked(mark: str) -> None:
-    """Kill the processes of `mark` until there are none, looking again for what they started meanwhile. Blocking."""
-    for _ in range(20):
-        if not (pids := marked(mark)):
-            return
-        for pid in pids:
-            kill(pid)
-
-
-class UnsafeLocalBox:
-    """One directory, and whatever was started in it. `forget` is called once, when nothing is left of it."""
-
-    def __init__(
-        self, label: str, room: Room, limits: SandboxLimits, ledger: Ledger, forget: Callable[[], Awaitable[None]]
-    ) -> None:
-        self._label = label
-        self._room = room
+    def __init__(self, room: Room, limits: SandboxLimits) -> None:
+        self.room = room
         self._limits = limits
-        self._ledger = ledger
-        self._forget = forget
         self._mark = f"{room.path.parent.name}/{room.path.name}"
-        self._one_at_a_time = asyncio.Lock()
         self._groups: list[int] = []
+        self._launched: list[subprocess.Popen[bytes]] = []
         self._keeper = subprocess.Popen(  # noqa: S603  a constant script
             ["/bin/sh", "-c", _KEEPER, "keeper", f"{MARK}={self._mark}"],
             stdin=subprocess.PIPE,
@@ -74,24 +48,10 @@ class UnsafeLocalBox:
             start_new_session=True,
             env={"PATH": "/usr/bin:/bin"},
         )
-        self._is_destroyed = False
+        self.is_alive = True
 
-    @property
-    def is_alive(self) -> bool:
-        """Say whether commands can still run."""
-        return not self._is_destroyed
-
-    async def exec(self, command: str, *, key: str, timeout_s: float) -> ExecResult:
-        """Run `command`; at its deadline everything that belongs to the box is killed."""
-        async with self._one_at_a_time:
-            if self._is_destroyed:
-                raise BoxLost(f"sandbox {self._label} was destroyed; nothing was started")
-            if refused := refusal(command):
-                return refused
-            self._ledger.start("tool", key, label=self._label)
-            return await self._run(command, timeout_s)
-
-    async def _run(self, command: str, timeout_s: float) -> ExecResult:
+    async def run(self, command: str, timeout_s: float) -> ExecResult:
+        """Run one command; at its deadline everything that belongs to the box is killed."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         read_end, write_end = os.pipe2(os.O_CLOEXEC)
@@ -113,11 +73,31 @@ class UnsafeLocalBox:
         code = (status if status >= 0 else 128 - status) if is_over else None
         return result(code, output, loop.time() - started)
 
+    async def break_off(self) -> None:
+        """Do nothing: each command has a shell of its own, and a cancelled one has been killed."""
+
+    def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:  # noqa: ARG002  it is a process like any other
+        """Return the shell for what goes on beside commands."""
+
+        async def launch(line: str) -> None:
+            self._bury()
+            self._launched.append(self._popen(["/bin/sh", "-c", line], subprocess.DEVNULL))
+
+        bounds = ulimits(limits, processes=False)
+        return SideShell(self.room, launch, view=str(self.room.pipes), program="/bin/sh", bounds=bounds)
+
     def _spawn(self, command: str, output: int) -> subprocess.Popen[bytes]:
-        work = str(self._room.work)
+        script = f'{ulimits(self._limits, processes=False)}; exec /bin/sh -c "$1"'
+        try:
+            return self._popen(["/bin/sh", "-c", script, "sh", command], output)
+        finally:
+            os.close(output)
+
+    def _popen(self, arguments: list[str], output: int) -> subprocess.Popen[bytes]:
+        work = str(self.room.work)
         try:
             return subprocess.Popen(  # noqa: S603  running what the model wrote is what this is for
-                ["/bin/sh", "-c", f'{ulimits(self._limits, processes=False)}; exec /bin/sh -c "$1"', "sh", command],
+                arguments,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -126,9 +106,10 @@ class UnsafeLocalBox:
                 env={"PATH": os.defpath, "HOME": work, "LANG": "C.UTF-8", "TMPDIR": work, MARK: self._mark},
             )
         except OSError as error:
-            raise BoxLost(f"sandbox {self._label}: /bin/sh could not be started in {work}: {error}") from error
-        finally:
-            os.close(output)
+            raise BoxLost(f"/bin/sh could not be started in {work}: {error}") from error
+
+    def _bury(self) -> None:
+        self._launched = [process for process in self._launched if process.poll() is None]
 
     async def _end(self, process: subprocess.Popen[bytes]) -> None:
         await self._kill_all()
@@ -144,17 +125,22 @@ class UnsafeLocalBox:
         self._groups.clear()
         await asyncio.to_thread(kill_marked, f"{MARK}={self._mark}")
 
-    async def destroy(self) -> None:
-        """End everything in the machine and remove its files; safe to repeat."""
-        if self._is_destroyed:
+    async def end(self) -> None:
+        """End everything that was started in the directory; safe to repeat."""
+        if not self.is_alive:
             return
-        self._is_destroyed = True
+        self.is_alive = False
         await self._kill_all()
         self._keeper.kill()
         pipe(self._keeper.stdin).close()
-        await exited(self._keeper.pid, END_TIMEOUT_S)
-        self._keeper.poll()
-        await self._forget()
+        for process in (self._keeper, *self._launched):
+            if process.poll() is None:
+                await exited(process.pid, END_TIMEOUT_S)
+                process.poll()
+
+
+class UnsafeLocalBox(LocalBox[UnsafeShell]):
+    """One directory, and whatever was started in it."""
 
 
 class UnsafeLocalProvider:
@@ -174,7 +160,7 @@ class UnsafeLocalProvider:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Return what every machine of this provider can do beyond `Box`."""
-        return frozenset()
+        return frozenset({"detached", "files", "snapshots"})
 
     async def check(self) -> None:
         """Raise `SandboxUnavailable` if this is no Linux."""
@@ -187,6 +173,7 @@ class UnsafeLocalProvider:
             raise CreateFailed(f"sandbox {label} exists already")
         try:
             room = self._rooms.make(label, os.getuid())
+            shell = UnsafeShell(room, self._limits)
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: {error}") from error
 
@@ -194,7 +181,7 @@ class UnsafeLocalProvider:
             del self._boxes[label]
             await self._rooms.remove(room)
 
-        box = self._boxes[label] = UnsafeLocalBox(label, room, self._limits, self._ledger, forget)
+        box = self._boxes[label] = UnsafeLocalBox(label, shell, self._limits, self._ledger, forget)
         return box
 
     async def reap(self) -> int:

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import shutil
 import socket
 import threading
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from gym_bus.blobs import MemoryBlobs
-from providers.sandboxes import BoxLost
+from providers.sandboxes import Box, BoxLost, SandboxProvider
 from providers.sandboxes.bubblewrap import BubblewrapProvider
 from providers.sandboxes.capabilities import WithSnapshots
 from providers.sandboxes.snapshots import Taken, restore, take
 from schemas.config import Bubblewrap
+from tests.support.boxes import LOCAL, provider_of
 
 SECRET = "a secret that only root may read"
 
 
-async def snapshot_of(box: WithSnapshots, blobs: MemoryBlobs) -> Taken:
+class BoxWithSnapshots(Box, WithSnapshots):
+    """What the tests talk to."""
+
+
+async def box_of(provider: SandboxProvider, label: str) -> BoxWithSnapshots:
+    box = await provider.create(f"snap.{os.getpid()}.{label}")
+    assert isinstance(box, WithSnapshots)
+    return cast("BoxWithSnapshots", box)
+
+
+async def snapshot_of(box: BoxWithSnapshots, blobs: MemoryBlobs) -> Taken:
     return await box.snapshot(blobs)
 
 
@@ -75,6 +89,50 @@ def test_a_directory_that_becomes_a_link_leads_nowhere(tmp_path: Path) -> None:
     assert not [content for content in blobs._content.values() if SECRET.encode() in content]
 
 
+def test_restoring_into_a_directory_that_changes_writes_nowhere_else(tmp_path: Path) -> None:
+    """While files are made, directories just made change places with links out of the workspace; outside nothing is made or changed."""
+    vault, source, target = tmp_path / "vault", tmp_path / "source", tmp_path / "target"
+    (vault / "b").mkdir(parents=True)
+    (vault / "kept").write_text(SECRET)
+    (vault / "kept").chmod(0o600)
+    for n in range(60):
+        (source / "a" / "b" / f"d{n}").mkdir(parents=True)
+        for name in ("x", "kept"):
+            (source / "a" / "b" / f"d{n}" / name).write_text("from the snapshot")
+            (source / "a" / f"{name}{n}").write_text("from the snapshot")
+    (source / "a" / "kept").write_text("from the snapshot")
+    blobs = MemoryBlobs()
+    taken, ended = take(source, blobs), threading.Event()
+
+    def swap() -> None:
+        while not ended.is_set():
+            with contextlib.suppress(OSError):
+                (target / "a").rename(target / "tmp")
+                (target / "a").symlink_to(vault)
+                time.sleep(0.0002)
+                (target / "a").unlink()
+                (target / "tmp").rename(target / "a")
+
+    spoilt = 0
+    for _ in range(40):
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir()
+        ended.clear()
+        thread = threading.Thread(target=swap)
+        thread.start()
+        try:
+            restore(taken.ref, blobs, target, uid=54_321 if os.getuid() == 0 else None)
+        except OSError:
+            spoilt += 1
+        finally:
+            ended.set()
+            thread.join()
+    assert spoilt, "the names did change meanwhile"
+    assert sorted(path.name for path in vault.rglob("*")) == ["b", "kept"]
+    kept = (vault / "kept").stat()
+    assert (kept.st_uid, kept.st_mode & 0o777, (vault / "kept").read_text()) == (os.getuid(), 0o600, SECRET)
+
+
 def test_what_would_run_as_somebody_else_does_not(tmp_path: Path) -> None:
     """Set-uid, set-gid and sticky are not kept; owners are whoever it is restored for."""
     source, target = tmp_path / "source", tmp_path / "target"
@@ -88,11 +146,13 @@ def test_what_would_run_as_somebody_else_does_not(tmp_path: Path) -> None:
     assert (status.st_mode & 0o7777, status.st_uid, status.st_gid) == (0o755, 54_321, 54_321)
 
 
-async def test_a_box_is_lost_and_another_one_has_its_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", LOCAL)
+async def test_a_box_is_lost_and_another_one_has_its_files(kind: str, tmp_path: Path) -> None:
     """What commands made is there again, for the new box's own user, with locked directories and names in any script."""
-    provider, blobs = BubblewrapProvider(Bubblewrap(), tmp_path / "boxes"), MemoryBlobs()
+    provider, blobs = await provider_of(kind, tmp_path / "boxes"), MemoryBlobs()
+    assert "snapshots" in provider.capabilities
     try:
-        first = await provider.create("r.1.b1")
+        first = await box_of(provider, "b1")
         made = await first.exec(
             "mkdir -p a/b locked && echo one > a/b/один && ln -s ../a/b/один a/link && ln a/b/один a/second && "
             "printf '#!/bin/sh\\necho ran' > run && chmod 755 run && echo hidden > locked/file && chmod 000 locked && mkfifo pipe",
@@ -103,7 +163,7 @@ async def test_a_box_is_lost_and_another_one_has_its_files(tmp_path: Path) -> No
         await first.destroy()
         with pytest.raises(BoxLost):
             await first.snapshot(blobs)
-        second = await provider.create("r.1.b1-2")
+        second = await box_of(provider, "b1-2")
         await second.restore(taken.ref, blobs)
         found = await second.exec(
             "cat a/b/один a/link a/second && ./run && echo two >> a/second && cat a/b/один && ls -ld locked && chmod 700 locked && "
@@ -114,7 +174,7 @@ async def test_a_box_is_lost_and_another_one_has_its_files(tmp_path: Path) -> No
         lines = found.output.splitlines()
         assert lines[:6] == ["one", "one", "one", "ran", "one", "two"]
         assert lines[6].startswith("d---------")
-        assert lines[7:] == ["hidden", "1000"]
+        assert lines[7:] == ["hidden", str(os.getuid()) if kind == "unsafe_local" else "1000"]
     finally:
         await provider.aclose()
 

@@ -11,19 +11,21 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from actors.gateway.serve import listening, server_for
 from gym_bus.reach import REACHED, probe
 from gym_bus.settings import Settings
-from providers.sandboxes import BoxLost, ExecResult
+from providers.sandboxes import Box, BoxLost, ExecResult
 from providers.sandboxes.bubblewrap import BubblewrapBox, BubblewrapProvider
 from providers.sandboxes.capabilities import WithWayOut
 from providers.sandboxes.way_out import PORT
 from schemas.config import Bubblewrap
 from schemas.conversation import Reply, Text, TokenUsage
 from schemas.events import ModelCallCompleted
+from tests.support.boxes import DOCKER, PODMAN, provider_of
 from tests.support.gateway_place import GatewayPlace, gateway_place
 from tests.support.own_address import own_address
 
@@ -185,3 +187,66 @@ async def test_a_port_is_given_once(tmp_path: Path) -> None:
         with pytest.raises(BoxLost, match="in use"):
             await way_out_of(box, tmp_path / "b.sock")
         assert box.is_alive
+
+
+# -- containers: an image without Python, so nc asks -----------------------------------------------------------------
+
+
+class BoxWithWayOut(Box, WithWayOut):
+    """What the tests talk to."""
+
+
+@asynccontextmanager
+async def containers(kind: str, tmp_path: Path, count: int = 1) -> AsyncIterator[list[BoxWithWayOut]]:
+    provider = await provider_of(kind, tmp_path / "boxes")
+    assert "way_out" in provider.capabilities
+    try:
+        yield [cast("BoxWithWayOut", await provider.create(f"way.{os.getpid()}.{n}")) for n in range(count)]
+    finally:
+        await provider.aclose()
+
+
+async def said(box: Box, command: str) -> str:
+    return (await box.exec(command, key=os.urandom(4).hex(), timeout_s=30)).output
+
+
+@pytest.mark.parametrize("kind", [DOCKER, PODMAN])
+async def test_a_container_asks_the_model_and_reaches_nothing_else(kind: str, tmp_path: Path) -> None:
+    """Its first process is known to the engine; what listens on this machine, outside, or in another container is not reached."""
+    async with gateway_on_a_socket(tmp_path) as (place, gateway, tcp), containers(kind, tmp_path, 2) as (box, other):
+        url = await way_out_of(box, gateway)
+        assert url == f"http://127.0.0.1:{PORT}"
+        asked = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]})
+        request = (
+            f"POST /v1/chat/completions HTTP/1.0\r\nauthorization: Bearer {place.token}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(asked)}\r\n\r\n{asked}"
+        )
+        ask = f"(printf %s {shlex.quote(request)}; sleep 2) | nc -w 20 127.0.0.1 {PORT}"  # it hangs up at the end of its input
+        assert "hi there" in await said(box, ask)
+        assert len(place.events(ModelCallCompleted)) == 1
+        with socket.create_server(("0.0.0.0", 0)) as anywhere:
+            port, own = anywhere.getsockname()[1], own_address()
+            for host, number in (
+                ("127.0.0.1", tcp.rpartition(":")[2]),
+                ("127.0.0.1", port),
+                (own, port),
+                ("169.254.169.254", 80),
+                ("1.1.1.1", 53),
+            ):
+                assert await said(box, f"nc -w 2 {host} {number} </dev/null >/dev/null 2>&1 || echo no") == "no\n", host
+        assert await said(other, f"nc -w 2 127.0.0.1 {PORT} </dev/null >/dev/null 2>&1 || echo no") == "no\n"
+        assert "gateway.sock" not in await said(box, "find / -xdev -name '*.sock' 2>/dev/null; cat /proc/net/unix")
+        with pytest.raises(BoxLost, match="in use"):
+            await way_out_of(box, gateway)
+
+
+@pytest.mark.parametrize("kind", [DOCKER, PODMAN])
+async def test_a_containers_way_ends_with_it(kind: str, tmp_path: Path) -> None:
+    async with containers(kind, tmp_path) as (box,):
+        before = descriptors()
+        await way_out_of(box, tmp_path / "gateway.sock")
+        await box.destroy()
+        with pytest.raises(BoxLost, match="gone"):
+            await way_out_of(box, tmp_path / "gateway.sock")
+        await asyncio.sleep(0.1)
+        assert descriptors() <= before

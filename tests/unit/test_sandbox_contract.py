@@ -9,57 +9,25 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxProvider, SandboxUnavailable, make_provider
-from schemas.config import Bubblewrap, Docker, Inline, SandboxConfig, SandboxLimits, UnsafeLocal
-from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, USER, needs_engine
+from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxProvider
+from tests.support.boxes import LIMITS, LOCAL, config_of, processes_with, provider_of, unique_sleep, until_gone
 
-LIMITS = SandboxLimits(output_bytes=4096)
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:
-    match kind:
-        case "bubblewrap":
-            return Bubblewrap(limits=LIMITS, ledger_path=ledger_path)
-        case "docker":
-            return Docker(image=IMAGE, user=USER, limits=LIMITS, ledger_path=ledger_path)
-        case "podman":
-            return Docker(image=PODMAN_IMAGE, socket=PODMAN_SOCKET, limits=LIMITS, ledger_path=ledger_path)
-        case "unsafe_local":
-            return UnsafeLocal(limits=LIMITS, ledger_path=ledger_path)
-        case _:
-            return Inline(limits=LIMITS, ledger_path=ledger_path)
-
-
-async def provider_of(kind: str, path: Path, ledger_path: str | None = None) -> SandboxProvider:
-    provider = make_provider(config_of(kind, ledger_path), path)
-    if kind in {"docker", "podman"}:
-        return provider  # a test fails if there is no engine
-    try:
-        await provider.check()
-    except SandboxUnavailable as error:
-        pytest.skip(str(error))
-    return provider
-
-
-DOCKER = pytest.param("docker", marks=needs_engine)
-PODMAN = pytest.param("podman", marks=[needs_engine, pytest.mark.slow])
-
-
-@pytest.fixture(params=["bubblewrap", DOCKER, PODMAN, "unsafe_local", "inline"])
+@pytest.fixture(params=[*LOCAL, "inline"])
 async def any_provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
     provider = await provider_of(request.param, tmp_path / "boxes", str(tmp_path / "ledger"))
     yield provider
     await provider.aclose()
 
 
-@pytest.fixture(params=["bubblewrap", DOCKER, PODMAN, "unsafe_local"])
+@pytest.fixture(params=LOCAL)
 def kind(request: pytest.FixtureRequest) -> str:
     """Those that start processes."""
     return str(request.param)
@@ -75,32 +43,6 @@ async def provider(kind: str, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
 @pytest.fixture
 async def box(provider: SandboxProvider) -> Box:
     return await provider.create("r.1.b1")
-
-
-def processes_with(text: str) -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if text in line and int(path.parent.name) != os.getpid():
-            found.append(line)
-    return found
-
-
-async def until_gone(text: str) -> bool:
-    """Wait for the kernel to end what was killed."""
-    for _ in range(200):
-        if not processes_with(text):
-            return True
-        await asyncio.sleep(0.01)
-    return False
-
-
-def unique_sleep() -> str:
-    """Return a sleep that no other process on this machine sleeps."""
-    return f"sleep 987{uuid.uuid4().int % 10**9}"
 
 
 async def test_arithmetic_is_worked_out(any_provider: SandboxProvider) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from gym_bus.blobs import Blobs
 from gym_bus.errors import Corrupt, Permanent
 from providers.sandboxes.snapshots.limits import read_back
-from providers.sandboxes.snapshots.taking import load
+from providers.sandboxes.snapshots.taking import DIRECTORY, FILE, load
 from schemas.snapshots import Entry, Manifest
 from schemas.values import BlobRef
 
@@ -25,36 +25,89 @@ class NotEmpty(Permanent):
 def restore(ref: BlobRef, blobs: Blobs, root: Path, *, uid: int | None = None) -> Manifest:
     """Make the files of a snapshot under the empty directory `root`, owned by `uid` if that is given. Blocking.
 
-    Nobody else may write to `root` meanwhile. Raises `NotEmpty`, `Corrupt` for a snapshot that does not hold what it says, `OSError`.
+    Every name is made, and opened, in the directory it belongs to, and no link is followed: whoever writes to `root` meanwhile
+    spoils what is restored, and nothing else. Raises `NotEmpty`, `Corrupt` for a snapshot that does not hold what it says, `OSError`.
     """
-    if any(root.iterdir()):
-        msg = f"{root} is not empty: nothing was restored"
-        raise NotEmpty(msg)
     manifest = load(ref, blobs)
     _check(manifest)
     content = _Content(manifest, blobs)
-    base = os.fsencode(root)
-    for entry in manifest.entries:
-        path = os.path.join(base, read_back(entry.path))  # noqa: PTH118  bytes
-        match entry.kind:
-            case "directory":
-                os.mkdir(path, 0o700)  # noqa: PTH102
-            case "link":
-                os.symlink(read_back(entry.target or ""), path)  # noqa: PTH211  bytes
-            case "hard":
-                os.link(os.path.join(base, read_back(entry.target or "")), path, follow_symlinks=False)  # noqa: PTH118
-            case "file":
-                _write(path, entry, content)
-    for entry in reversed(
-        manifest.entries
-    ):  # what is in a directory before the directory itself: writing changes its times
-        path = os.path.join(base, read_back(entry.path))  # noqa: PTH118
-        if uid is not None:
-            os.chown(path, uid, uid, follow_symlinks=False)
-        if entry.kind != "link":
-            os.chmod(path, entry.mode)  # noqa: PTH101
-        os.utime(path, ns=(entry.modified_ns, entry.modified_ns), follow_symlinks=False)
+    with _Directories(root) as directories:
+        if os.listdir(directories.root):  # noqa: PTH208  a descriptor
+            msg = f"{root} is not empty: nothing was restored"
+            raise NotEmpty(msg)
+        for entry in manifest.entries:
+            where, name = directories.of(entry.path)
+            match entry.kind:
+                case "directory":
+                    os.mkdir(name, 0o700, dir_fd=where)
+                case "link":
+                    os.symlink(read_back(entry.target or ""), name, dir_fd=where)
+                case "hard":
+                    _link(directories, entry.target or "", where, name)
+                case "file":
+                    _write(name, where, entry, content)
+        for entry in reversed(manifest.entries):  # what is in a directory before itself: writing changes its times
+            if entry.kind != "hard":  # the file has another name, by which it is finished
+                _finish(entry, *directories.of(entry.path), uid)
     return manifest
+
+
+class _Directories:
+    """Opens the directories that names are in, each from the one it is in; those of the last name are kept open."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = os.open(root, DIRECTORY)
+        self._open: list[tuple[bytes, int]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close_from(0)
+        os.close(self.root)
+
+    def of(self, path: str) -> tuple[int, bytes]:
+        """Return the directory that `path` is in, open until the next call, and its name there."""
+        *parents, name = read_back(path).split(b"/")
+        same = 0
+        while same < min(len(parents), len(self._open)) and self._open[same][0] == parents[same]:
+            same += 1
+        self._close_from(same)
+        for parent in parents[same:]:
+            above = self._open[-1][1] if self._open else self.root
+            self._open.append((parent, os.open(parent, DIRECTORY, dir_fd=above)))
+        return (self._open[-1][1] if self._open else self.root), name
+
+    def _close_from(self, depth: int) -> None:
+        while len(self._open) > depth:
+            os.close(self._open.pop()[1])
+
+
+def _link(directories: _Directories, target: str, where: int, name: bytes) -> None:
+    """Give a file a second name."""
+    where = os.dup(where)
+    try:
+        there, first = directories.of(target)
+        os.link(first, name, src_dir_fd=there, dst_dir_fd=where, follow_symlinks=False)
+    finally:
+        os.close(where)
+
+
+def _finish(entry: Entry, where: int, name: bytes, uid: int | None) -> None:
+    """Set owner, rights and times of what was made."""
+    if entry.kind == "link":
+        if uid is not None:
+            os.chown(name, uid, uid, dir_fd=where, follow_symlinks=False)
+        os.utime(name, ns=(entry.modified_ns, entry.modified_ns), dir_fd=where, follow_symlinks=False)
+        return
+    handle = os.open(name, DIRECTORY if entry.kind == "directory" else FILE, dir_fd=where)
+    try:
+        if uid is not None:
+            os.fchown(handle, uid, uid)
+        os.fchmod(handle, entry.mode)
+        os.utime(handle, ns=(entry.modified_ns, entry.modified_ns))
+    finally:
+        os.close(handle)
 
 
 class _Content:
@@ -74,8 +127,8 @@ class _Content:
         return self._packs[number]
 
 
-def _write(path: bytes, entry: Entry, content: _Content) -> None:
-    sha, handle = hashlib.sha256(), os.open(path, NEW_FILE, 0o600)
+def _write(name: bytes, where: int, entry: Entry, content: _Content) -> None:
+    sha, handle = hashlib.sha256(), os.open(name, NEW_FILE, 0o600, dir_fd=where)
     with os.fdopen(handle, "wb") as file:
         for piece in content.of(entry):
             sha.update(piece)
