@@ -2,8 +2,8 @@
 
 No network, a read-only system, no capabilities, a user without rights (of its own for each box if we are root), and
 only /box, /tmp and /dev/shm to write to. Namespaces are not a virtual machine: the kernel is shared with the host. What
-is bounded is each process (memory, CPU time, size of a file), the number of processes, and /tmp; not the sum of a box's
-memory, nor of its files in /box.
+is bounded is each process (CPU time, size of a file), the number of processes, and /tmp. Memory is bounded for a box as a whole
+where root can make control groups, else process by process.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final
 
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, SandboxUnavailable
 from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, Tools, argv
+from providers.sandboxes.control_groups import BoxGroup, Groups, memory_hierarchy, remove_groups_of
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
@@ -49,6 +50,7 @@ class BubblewrapProvider:
         self._rooms = Rooms(reachable_parent(work_dir) if self._is_root else work_dir)
         self._tools: Tools | None = None
         self._boxes: dict[str, BubblewrapBox] = {}
+        self._groups: Groups | None = None
 
     @property
     def name(self) -> str:
@@ -58,7 +60,7 @@ class BubblewrapProvider:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Return what every machine of this provider can do beyond `Box`."""
-        return frozenset({"detached", "files", "snapshots", "way_out"})
+        return frozenset({"detached", "files", "pause", "snapshots", "way_out"})
 
     async def check(self) -> None:
         """Make a box, run a command, destroy it; raise `SandboxUnavailable` with what to do if that fails."""
@@ -87,7 +89,7 @@ class BubblewrapProvider:
 
     async def reap(self) -> int:
         """Remove the directories of dead processes; their boxes died with them."""
-        return await asyncio.to_thread(self._rooms.reap)
+        return await asyncio.to_thread(self._rooms.reap, lambda owner: remove_groups_of(owner.name))
 
     async def aclose(self) -> None:
         """Destroy every machine still alive."""
@@ -95,6 +97,8 @@ class BubblewrapProvider:
             for box in list(self._boxes.values()):
                 group.create_task(box.destroy())
         self._ledger.close()
+        if self._groups:
+            self._groups.close()
         await asyncio.to_thread(self._rooms.close)
 
     async def _make(self, label: str) -> tuple[StandingShell, Room]:
@@ -102,23 +106,36 @@ class BubblewrapProvider:
         uid = FIRST_UID + secrets.randbelow(65_536) if self._is_root else os.getuid()
         try:
             tools = self._tools = self._tools or _find_tools(self._rooms.own, is_root=self._is_root)
+            groups = self._groups = self._groups or Groups(self._rooms.own.name)
             room, shell = self._rooms.make(label, uid), None
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error
-        command = argv(tools, room, self._limits)
+        command, memory = argv(tools, room, self._limits), self._bounded(groups, room)
         try:
-            shell = StandingShell(_spawn(command), room, self._limits)
+            shell = StandingShell(_spawn(command), room, self._limits, groups, memory)
             await shell.start()
         except BaseException as error:
             if shell:
                 shell.kill()
                 await shell.end()
+            elif memory:
+                await memory.remove()
             reason = await asyncio.to_thread(_complaint, command) if isinstance(error, CreateFailed) else ""
             await self._rooms.remove(room)
             if isinstance(error, CreateFailed | OSError):
                 raise CreateFailed(f"sandbox {label}: {error} {reason}".rstrip()) from error
             raise
         return shell, room
+
+    def _bounded(self, groups: Groups, room: Room) -> BoxGroup | None:
+        """Return a group that bounds the memory of a box as a whole; None where there can be none."""
+        group = groups.make(room.path.name, memory_hierarchy()) if self._is_root else None
+        try:
+            if group:
+                group.bound(self._limits.memory_mib)
+        except OSError:
+            return None
+        return group
 
 
 def _spawn(command: list[str]) -> subprocess.Popen[bytes]:

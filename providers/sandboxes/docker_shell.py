@@ -123,6 +123,14 @@ class ContainerShell:
             raise BoxLost(f"the container ended with {state.get('ExitCode')}")
         return int(state["Pid"])
 
+    async def freeze(self) -> None:
+        """Let the engine stop all of the container's processes. Should we die meanwhile, it waits for the next host to reap it."""
+        await self._engine.ask("pausing a container", self._container.pause())
+
+    async def thaw(self) -> None:
+        """Let the engine go on with them."""
+        await self._engine.ask("resuming a container", self._container.unpause())
+
     def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:  # noqa: ARG002  the engine starts it beside a command
         """Return the shell for what goes on beside commands, in an exec of its own."""
         return SideShell(

@@ -1,10 +1,13 @@
-"""A box on this host with a network namespace of its own: it can be given one way out."""
+"""A box on this host with namespaces of its own: it can be given one way out, and be stopped where it is."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from gym_bus.errors import Permanent
+from providers.sandboxes.base import BoxLost
 from providers.sandboxes.local_box import LocalBox, Shell
 from providers.sandboxes.way_out import PORT, WayOut
 
@@ -16,6 +19,14 @@ class EnclosedShell(Shell, Protocol):
         """Return the pid, as this host sees it, of the box's first process; raises `BoxLost`."""
         ...
 
+    async def freeze(self) -> None:
+        """Stop everything in the box where it is; raises `BoxLost`, or `CreateFailed` in the engine's words."""
+        ...
+
+    async def thaw(self) -> None:
+        """Let it go on; raises the same."""
+        ...
+
 
 EnclosedT = TypeVar("EnclosedT", bound=EnclosedShell)
 
@@ -24,14 +35,43 @@ class EnclosedBox(LocalBox[EnclosedT]):
     """See the module."""
 
     _ways_out: tuple[WayOut, ...] = ()
+    _is_paused = False
 
     async def open_way_out(self, gateway: Path, port: int = PORT) -> str:
         """See `WithWayOut`."""
-        self._check("no way out was made")
+        self._ready("no way out was made")
         with self._named():
             self._ways_out += (await WayOut.open(await self._shell.first_pid(), gateway, port),)
         return f"http://127.0.0.1:{port}"
 
+    async def pause(self) -> None:
+        """See `WithPause`. Commands, jobs and files are refused until it goes on; the clock of a job's time limit is not stopped."""
+        async with self._one_at_a_time:
+            self._check("nothing was stopped")
+            if not self._is_paused:
+                with self._named():
+                    await self._shell.freeze()
+                self._is_paused = True
+
+    async def resume(self) -> None:
+        """See `WithPause`."""
+        async with self._one_at_a_time:
+            self._check("nothing goes on")
+            await self._thaw()
+
+    def _ready(self, otherwise: str) -> None:
+        super()._ready(otherwise)
+        if self._is_paused:
+            raise Permanent(f"sandbox {self._label} is paused; {otherwise}: resume it first")
+
+    async def _thaw(self) -> None:
+        if self._is_paused:
+            with self._named():
+                await self._shell.thaw()
+            self._is_paused = False
+
     async def _leave(self) -> None:
         for way in self._ways_out:
             await way.close()
+        with suppress(BoxLost):
+            await self._thaw()

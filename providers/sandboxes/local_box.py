@@ -86,7 +86,7 @@ class LocalBox(Generic[ShellT]):
     async def exec(self, command: str, *, key: str, timeout_s: float) -> ExecResult:
         """Run `command`; at its deadline everything in the box is killed, also what earlier commands left running."""
         async with self._one_at_a_time:
-            self._check("nothing was started")
+            self._ready("nothing was started")
             if refused := refusal(command):
                 return refused
             self._ledger.start("tool", key, label=self._label)
@@ -104,19 +104,19 @@ class LocalBox(Generic[ShellT]):
 
     async def put(self, source: Path, path: str, *, mode: int = 0o644) -> None:
         """See `WithFiles`."""
-        self._check("nothing was written")
+        self._ready("nothing was written")
         with self._named():
             await self._files.put(source, path, mode=mode)
 
     async def get(self, path: str, target: Path, *, max_bytes: int) -> int:
         """See `WithFiles`."""
-        self._check("nothing was read")
+        self._ready("nothing was read")
         with self._named():
             return await self._files.get(path, target, max_bytes=max_bytes)
 
     async def start(self, command: str, *, key: str, timeout_s: float) -> str:
         """See `WithDetached`. A job ends too when a command meets its deadline: everything in the box is killed then."""
-        self._check("nothing was started")
+        self._ready("nothing was started")
         with self._named():
             starting = partial(self._ledger.start, "tool", key, label=self._label)
             return await self._jobs.start(command, timeout_s, starting)
@@ -133,7 +133,7 @@ class LocalBox(Generic[ShellT]):
 
     async def stop(self, job: str) -> None:
         """See `WithDetached`."""
-        self._check("its jobs with it")
+        self._ready("its jobs as they are")
         await self._jobs.stop(job)
 
     async def snapshot(self, blobs: Blobs, previous: Manifest | None = None) -> Taken:
@@ -146,7 +146,7 @@ class LocalBox(Generic[ShellT]):
     async def restore(self, ref: BlobRef, blobs: Blobs) -> None:
         """See `WithSnapshots`."""
         async with self._one_at_a_time:
-            self._check("nothing was restored")
+            self._ready("nothing was restored")
             await self._snapshots.restore(ref, blobs)
 
     async def destroy(self) -> None:
@@ -163,9 +163,13 @@ class LocalBox(Generic[ShellT]):
             await self._forget()
 
     def _check(self, otherwise: str) -> None:
-        """Raise `BoxLost` for a box that is gone; and whatever a provider adds."""
+        """Raise `BoxLost` for a box that is gone."""
         if self._is_destroyed or not self.is_alive:
             raise BoxLost(f"sandbox {self._label} is gone; {otherwise}")
+
+    def _ready(self, otherwise: str) -> None:
+        """Raise `BoxLost` for a box that is gone, and what a provider adds for one that does nothing at the moment."""
+        self._check(otherwise)
 
     async def _leave(self) -> None:
         """Give back what the box was given from outside, before it ends."""

@@ -33,9 +33,9 @@ begin() {{
             echo 500 2>/dev/null >/proc/self/oom_score_adj
             export {mark}="$2"
             exec /bin/sh -c "$1"
-        ) 5>&-
+        ) 2>&1 5>&-
         echo "$2 $?" >&5
-    ) <"$3" >{pipes}/"$2" 2>&1 &
+    ) <"$3" >{pipes}/"$2" &
 }}
 """
 

@@ -22,8 +22,10 @@ from typing import Final
 from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult
 from providers.sandboxes.bubblewrap_argv import PIPES_IN_BOX, SHELL_IN_BOX
 from providers.sandboxes.command_output import command_output
+from providers.sandboxes.control_groups import UNIFIED, BoxGroup, Groups, unified_hierarchy
+from providers.sandboxes.freezing import Freezer, GroupFreezer, SignalFreezer
 from providers.sandboxes.named_pipes import write_all
-from providers.sandboxes.processes import children, exited, kill, pipe, result, ulimits
+from providers.sandboxes.processes import children, descendants, exited, kill, out_of_memory, pipe, result, ulimits
 from providers.sandboxes.rooms import Room
 from providers.sandboxes.side_shell import SideShell
 from schemas.config import SandboxLimits
@@ -37,8 +39,20 @@ _KILLED: Final = "killed"
 class StandingShell:
     """Drives the shell in `process`, whose input and output are pipes to us. Not for two commands at a time."""
 
-    def __init__(self, process: subprocess.Popen[bytes], room: Room, limits: SandboxLimits) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        room: Room,
+        limits: SandboxLimits,
+        groups: Groups,
+        memory: BoxGroup | None,
+    ) -> None:
         self._process = process
+        self._groups = groups
+        self._memory = memory
+        self._freezer: Freezer | None = None
+        self._frozen: BoxGroup | None = None
+        self._bounds = ulimits(limits, processes=True, memory=memory is None)
         self.room = room
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -54,7 +68,7 @@ class StandingShell:
         """Teach the shell how to run commands and wait until it answers; raises `CreateFailed`."""
         nonce = secrets.token_hex(8)
         run = (
-            f'run() {{ ({ulimits(self._limits, processes=True)}; exec /bin/sh -c "$1")'
+            f'run() {{ ({self._bounds}; exec /bin/sh -c "$1")'
             f' </dev/null >{PIPES_IN_BOX}/"$2" 2>&1; echo "$2 $?"; }}\n'
             'aside() { (eval "$1") </dev/null >/dev/null 2>&1 & echo "$2 0"; }\n'
         )
@@ -62,8 +76,12 @@ class StandingShell:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._write(f"{run}echo {nonce} 0\n")
                 await self._answer(nonce)
+            if self._memory:
+                await asyncio.to_thread(self._memory.add, [await self.first_pid()])
         except (TimeoutError, BoxLost) as error:
             raise CreateFailed("bubblewrap did not start") from error
+        except OSError as error:
+            raise CreateFailed(f"its memory cannot be bounded: {error}") from error
 
     async def first_pid(self) -> int:
         """Return the pid, as this machine sees it, of the box's first process; raises `BoxLost` if there is none."""
@@ -73,7 +91,7 @@ class StandingShell:
 
     async def run(self, command: str, timeout_s: float) -> ExecResult:
         """Run one command; raises `BoxLost` if the shell dies or says what it should not."""
-        started, self._is_busy, code = self._loop.time(), True, None
+        started, self._is_busy, code, deaths = self._loop.time(), True, None, self._deaths()
         with command_output(self.room, self._limits.output_bytes) as (nonce, reader):
             try:
                 async with asyncio.timeout(timeout_s):
@@ -83,7 +101,19 @@ class StandingShell:
                 await self._kill_tree(nonce)
             output = reader.finish()
             self._is_busy = False
-        return result(code, output, self._loop.time() - started)
+        duration_s = self._loop.time() - started
+        if code and self._deaths() > deaths:
+            return out_of_memory(code, output, duration_s)
+        return result(code, output, duration_s)
+
+    def _reason(self) -> str:
+        """Return what is known about a box whose first process is gone."""
+        if self._deaths():
+            return "the sandbox's first process is gone: the sandbox had no memory left"
+        return "the sandbox's first process is gone"
+
+    def _deaths(self) -> int:
+        return self._memory.deaths() if self._memory else 0
 
     async def end(self) -> None:
         """End the shell and with it every process of its namespace; safe to repeat."""
@@ -95,8 +125,33 @@ class StandingShell:
             self.kill()
             await exited(self._process.pid, END_TIMEOUT_S)
         self._process.poll()
+        for group in (self._memory, self._frozen):
+            if group:
+                await group.remove()
 
-    def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:
+    async def freeze(self) -> None:
+        """Stop all processes of the box where they are; raises `BoxLost`."""
+        if self._freezer is None:
+            self._freezer = self._freezer_of()
+        await self._freezer.freeze()
+
+    async def thaw(self) -> None:
+        """Let them go on."""
+        if self._freezer:
+            await self._freezer.thaw()
+
+    def _freezer_of(self) -> Freezer:
+        """Return the kernel's if this host lets us, else that of signals."""
+
+        def pids() -> list[int]:
+            return descendants(self._process.pid)
+
+        if self._memory and self._memory.version == UNIFIED:
+            return GroupFreezer(self._memory, pids)
+        self._frozen = self._groups.make(self.room.path.name, unified_hierarchy())
+        return GroupFreezer(self._frozen, pids) if self._frozen else SignalFreezer(pids)
+
+    def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:  # noqa: ARG002  they are the shell's own
         """Return the shell for what goes on beside commands, a child of this one: its memory is out of their reach as well."""
 
         async def launch(line: str) -> None:
@@ -107,9 +162,7 @@ class StandingShell:
                 await self._write(f"aside {shlex.quote(line)} {nonce}\n")
                 await self._answer(nonce)
 
-        return SideShell(
-            self.room, launch, view=PIPES_IN_BOX, program=SHELL_IN_BOX, bounds=ulimits(limits, processes=True)
-        )
+        return SideShell(self.room, launch, view=PIPES_IN_BOX, program=SHELL_IN_BOX, bounds=self._bounds)
 
     async def break_off(self) -> None:
         """Let everything end, at once."""
@@ -154,7 +207,7 @@ class StandingShell:
             line = b"?"
         word, _, number = line.decode(errors="replace").rstrip("\n").partition(" ")
         if not line:
-            raise BoxLost("the sandbox's first process is gone")
+            raise BoxLost(self._reason())
         if word != nonce or not number.isdecimal():
             raise BoxLost("the sandbox's first process said something that is not in the protocol")
         return int(number)

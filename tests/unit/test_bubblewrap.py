@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from providers.sandboxes import Box, BoxLost, SandboxProvider, SandboxUnavailable, make_provider
+from providers.sandboxes.control_groups import memory_hierarchy
 from providers.sandboxes.standing_shell import StandingShell
 from schemas.config import Bubblewrap, SandboxLimits
 
@@ -91,13 +92,41 @@ async def test_the_hosts_files_and_processes_are_not_there(box: Box) -> None:
     [
         ("head -c 2000000 /dev/zero >big", 153),  # SIGXFSZ
         ("while :; do :; done", 137),  # cpu_s
-        ("python3 -c 'bytearray(10**9)'", 1),  # MemoryError
         ("python3 -c 'import os; [os.fork() or os._exit(__import__(\"time\").sleep(9)) for _ in range(99)]'", 1),
     ],
 )
 async def test_limits_hold(box: Box, command: str, exit_code: int) -> None:
     assert (await box.exec(command, key="k", timeout_s=20)).exit_code == exit_code
     assert (await box.exec("exit 3", key="k", timeout_s=10)).exit_code in {2, 3}, "the box survives what hits a limit"
+
+
+MEMORY = "python3 -c 'len(bytes(10**9) * 2)'"
+TOGETHER = 'for n in 1 2 3 4; do python3 -c \'x = b"x" * 10**8; __import__("time").sleep(5)\' & done; wait; exit 9'
+
+
+@pytest.mark.skipif(memory_hierarchy() is None or os.getuid() != 0, reason="no control group can be made here")
+@pytest.mark.parametrize("command", [MEMORY, TOGETHER, "head -c 300000000 /dev/zero | tail"])
+async def test_memory_is_bounded_for_the_box_as_a_whole(box: Box, command: str) -> None:
+    """What the kernel killed is told, also when it was one process of many; the box goes on."""
+    done = await box.exec(command, key="k", timeout_s=30)
+    assert done.ended_by == "out_of_memory", done
+    assert done.exit_code in {137, 9}
+    again = await box.exec("exit 3", key="k", timeout_s=10)
+    assert (again.exit_code, again.ended_by) == (3, "exit")
+
+
+async def test_without_groups_memory_is_bounded_process_by_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program is refused its memory, and ends as it likes."""
+    monkeypatch.setattr("providers.sandboxes.bubblewrap.memory_hierarchy", lambda: None)
+    provider = make_provider(Bubblewrap(limits=SandboxLimits(memory_mib=256)), tmp_path / "boxes")
+    try:
+        done = await (await provider.create("r.1.b1")).exec(MEMORY, key="k", timeout_s=20)
+    finally:
+        await provider.aclose()
+    assert (done.exit_code, done.ended_by) == (1, "exit")
+    assert "MemoryError" in done.output
 
 
 async def test_a_fork_bomb_ends_at_the_deadline(box: Box) -> None:
