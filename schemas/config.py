@@ -338,11 +338,16 @@ ModelConfig = Annotated[
 
 
 class SandboxLimits(Frozen):
-    """What one sandbox may use. Of what a detached job prints the first `job_output_mib` are kept."""
+    """What one sandbox may use. Of what a detached job prints the first `job_output_mib` are kept.
+
+    `file_mib` bounds each file that commands write, `disk_mib` all files of the workspace together: it is a file system in memory
+    then, beside `memory_mib`, for which gym-bus has to be root.
+    """
 
     memory_mib: int = Field(default=512, ge=16)
     processes: int = Field(default=64, ge=4)
     file_mib: int = Field(default=64, ge=1)
+    disk_mib: int | None = Field(default=None, ge=1)
     cpu_s: int = Field(default=60, ge=1)
     output_bytes: int = Field(default=32_768, ge=256, le=1_048_576)
     job_output_mib: int = Field(default=16, ge=1, le=1024)

@@ -36,6 +36,8 @@ _PUT: Final = """
 [ -d {path} ] && {{ echo 'it is a directory'; exit 1; }}
 mkdir -p {directory} && {{ head -c {size} >{part} && chmod {mode:o} {part} && mv -f {part} {path}; }} || {{
     code=$?
+    room=$(df -P {directory} 2>/dev/null | tail -n 1 | awk '{{ print $4 }}')
+    [ "${{room:-1024}}" -lt 64 ] && echo 'No space left on device'
     rm -f {part}
     exit $code
 }}

@@ -107,7 +107,7 @@ class BubblewrapProvider:
         try:
             tools = self._tools = self._tools or _find_tools(self._rooms.own, is_root=self._is_root)
             groups = self._groups = self._groups or Groups(self._rooms.own.name)
-            room, shell = self._rooms.make(label, uid), None
+            room, shell = self._rooms.make(label, uid, self._limits.disk_mib), None
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error
         command, memory = argv(tools, room, self._limits), self._bounded(groups, room)
@@ -132,7 +132,7 @@ class BubblewrapProvider:
         group = groups.make(room.path.name, memory_hierarchy()) if self._is_root else None
         try:
             if group:
-                group.bound(self._limits.memory_mib)
+                group.bound(self._limits.memory_mib + (self._limits.disk_mib or 0))
         except OSError:
             return None
         return group

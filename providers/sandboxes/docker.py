@@ -82,7 +82,7 @@ class DockerProvider:
             )
         await self._make_way(label)
         try:
-            room = self._rooms.make(label, self._uid)
+            room = self._rooms.make(label, self._uid, self._config.limits.disk_mib)
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error
         try:

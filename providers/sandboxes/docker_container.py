@@ -61,6 +61,7 @@ def name_of(label: str) -> str:
 def body_of(config: Docker, label: str, room: Room) -> dict[str, Any]:
     """Return the engine's request for the box `label`, whose files are in `room`."""
     limits, memory = config.limits, config.limits.memory_mib * MIB
+    whole = memory + (limits.disk_mib or 0) * MIB  # the files of a bounded workspace are memory
     return {
         "Image": config.image,
         "Hostname": "box",
@@ -86,8 +87,8 @@ def body_of(config: Docker, label: str, room: Room) -> dict[str, Any]:
             "ShmSize": memory,
             "Tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory}"},  # noqa: S108  in the box
             "Binds": [f"{room.work}:/box:rw", f"{room.pipes}:{PIPES_IN_BOX}:ro"],
-            "Memory": memory,
-            "MemorySwap": memory,
+            "Memory": whole,
+            "MemorySwap": whole,
             "PidsLimit": limits.processes + OWN_PROCESSES,
             "LogConfig": {"Type": "none", "Config": {}},
         },

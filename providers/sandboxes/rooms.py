@@ -23,16 +23,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from providers.sandboxes.base import SandboxUnavailable
+from providers.sandboxes.mounts import mount_bounded, unmount
 
 FALLBACK_PARENT: Final = Path("/var/tmp")  # noqa: S108  the directory in it is ours, checked, and not writable to others
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The directories of one box: `work` is the box's own, `pipes` connects it with us. `uid` owns `work`."""
+    """The directories of one box: `work`, owned by `uid`, is the box's own, `pipes` connects it with us.
+
+    `work` is a file system of its own if it `is_bounded`.
+    """
 
     path: Path
     uid: int
+    is_bounded: bool = False
 
     @property
     def work(self) -> Path:
@@ -71,10 +76,15 @@ class Rooms:
                     self._own = path
         return self._own
 
-    def make(self, label: str, uid: int) -> Room:
-        """Make the directories of one box; they belong to `uid` if we may give things away."""
+    def make(self, label: str, uid: int, disk_mib: int | None = None) -> Room:
+        """Make the directories of one box; they belong to `uid` if we may give things away.
+
+        With `disk_mib`, all its files together have no more room than that. Raises `SandboxUnavailable` if only root can do so.
+        """
+        if disk_mib is not None and os.getuid() != 0:
+            raise SandboxUnavailable("sandbox.limits.disk_mib needs root, which mounts a file system for each sandbox")
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", label)[:150]
-        room = Room(self.own / f"{next(self._numbers)}-{name}", uid)
+        room = Room(self.own / f"{next(self._numbers)}-{name}", uid, is_bounded=disk_mib is not None)
         room.path.mkdir(mode=0o700)
         room.work.mkdir(mode=0o700)
         room.pipes.mkdir(mode=0o700)
@@ -82,10 +92,18 @@ class Rooms:
         if uid != os.getuid():
             os.chown(room.path, uid, uid)
             os.chown(room.work, uid, uid)
+        if disk_mib is not None:
+            try:
+                mount_bounded(room.work, disk_mib, uid)
+            except OSError:
+                remove_tree(room.path)
+                raise
         return room
 
     async def remove(self, room: Room) -> None:
         """Remove a room with everything in it; a thread is used only if it is not empty."""
+        if room.is_bounded:
+            unmount(room.work)
         try:
             room.work.rmdir()
             room.pipes.rmdir()
@@ -111,7 +129,7 @@ class Rooms:
             try:
                 before(path)
                 count += sum(1 for entry in path.iterdir() if entry.is_dir())
-                remove_tree(path)
+                _remove_rooms(path)
             finally:
                 os.close(fd)
         return count
@@ -119,7 +137,7 @@ class Rooms:
     def close(self) -> None:
         """Remove this process's directory and give its lock back; safe to repeat. Blocking."""
         if self._own is not None:
-            remove_tree(self._own)
+            _remove_rooms(self._own)
             self._own = None
             if self._parent.parent == FALLBACK_PARENT:
                 with suppress(OSError):  # others are using it
@@ -154,6 +172,13 @@ def remove_tree(path: Path) -> None:
             os.unlink(name)  # noqa: PTH108
 
     shutil.rmtree(path, onerror=unlock)
+
+
+def _remove_rooms(path: Path) -> None:
+    """Remove a process's directory; what is mounted in it goes first, or it would be emptied instead."""
+    for room in path.iterdir():
+        unmount(Room(room, 0).work)
+    remove_tree(path)
 
 
 def _make_parent(parent: Path) -> None:

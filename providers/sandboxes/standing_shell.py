@@ -33,6 +33,7 @@ from schemas.config import SandboxLimits
 START_TIMEOUT_S: Final = 60.0
 KILL_TIMEOUT_S: Final = 10.0
 END_TIMEOUT_S: Final = 10.0
+BURY_PAUSE_S: Final = 0.002
 _KILLED: Final = "killed"
 
 
@@ -224,5 +225,13 @@ class StandingShell:
                     kill(pid)
                 await self._answer(nonce)
                 await self._answer(f"{_KILLED}{nonce}")
+                await self._bury(nonce)
         except TimeoutError as error:
             raise BoxLost(f"a command could not be killed within {KILL_TIMEOUT_S} s of its deadline") from error
+
+    async def _bury(self, nonce: str) -> None:
+        """Wait until what was killed is gone: the dead count as processes until the shell has waited for a child of its own."""
+        while descendants(await self.first_pid()):
+            await self._write(f"(:); echo {nonce} 0\n")
+            await self._answer(nonce)
+            await asyncio.sleep(BURY_PAUSE_S)

@@ -172,7 +172,7 @@ class UnsafeLocalProvider:
         if label in self._boxes:
             raise CreateFailed(f"sandbox {label} exists already")
         try:
-            room = self._rooms.make(label, os.getuid())
+            room = self._rooms.make(label, os.getuid(), self._limits.disk_mib)
             shell = UnsafeShell(room, self._limits)
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: {error}") from error
