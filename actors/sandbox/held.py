@@ -43,6 +43,7 @@ class HeldBox:
             stored_bytes=taken.stored_bytes,
             left_out=len(taken.manifest.left_out),
             duration_s=round(time.monotonic() - began, 4),
+            paused_s=taken.paused_s,
         )
 
     def _able(self) -> WithSnapshots:

@@ -56,6 +56,11 @@ class Jobs:
             raise
         return job.nonce
 
+    @property
+    def is_running(self) -> bool:
+        """Say whether any job has not ended."""
+        return any(job.status().is_running for job in self._jobs.values())
+
     def status(self, job: str) -> JobStatus:
         """See `WithDetached`."""
         return self._of(job).status()

@@ -44,12 +44,16 @@ FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A snapshot: the blob that holds its manifest, and what it cost: `stored_bytes` of new content, `read_bytes` looked at."""
+    """A snapshot: the blob that holds its manifest, and what it cost: `stored_bytes` of new content, `read_bytes` looked at.
+
+    What ran in the machine stood still for `paused_s`, None if it did not.
+    """
 
     ref: BlobRef
     manifest: Manifest
     stored_bytes: int
     read_bytes: int
+    paused_s: float | None = None
 
 
 def take(
