@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 import uvloop
 
-from tests.bench import append, boxes, command_line, faults, gateway, projector, throughput
+from tests.bench import append, box_work, boxes, command_line, faults, gateway, projector, throughput
 from tests.bench.report import OTHERS, Record, busy_cores, load_average, loop_ms, print_table, save
 
 Measure = Callable[..., Awaitable[dict[str, float]]]
@@ -121,6 +121,45 @@ FAMILIES: Final = {
     "boxes_docker": Family(
         boxes.measure_docker,
         ("sandbox_create_ratio_docker", "sandbox_create_ms_docker", "sandbox_bare_create_ms_docker"),
+    ),
+    "box_work_bubblewrap": Family(
+        box_work.measure_bubblewrap,
+        (
+            "sandbox_exec_standing_ms_bubblewrap",
+            "sandbox_put_mib_s_bubblewrap",
+            "sandbox_get_mib_s_bubblewrap",
+            "checkpoint_1000_files_s_bubblewrap",
+            "checkpoint_again_1000_files_s_bubblewrap",
+            "restore_1000_files_s_bubblewrap",
+            "checkpoint_200_mb_s_bubblewrap",
+            "checkpoint_again_200_mb_s_bubblewrap",
+            "restore_200_mb_s_bubblewrap",
+        ),
+        1,
+    ),
+    "box_work_docker": Family(
+        box_work.measure_docker,
+        (
+            "sandbox_exec_standing_ms_docker",
+            "sandbox_put_mib_s_docker",
+            "sandbox_get_mib_s_docker",
+            "sandbox_exec_fresh_ms_docker",
+            "sandbox_bare_put_mib_s_docker",
+            "sandbox_bare_get_mib_s_docker",
+            "checkpoint_1000_files_s_docker",
+            "checkpoint_again_1000_files_s_docker",
+            "restore_1000_files_s_docker",
+            "checkpoint_200_mb_s_docker",
+            "checkpoint_again_200_mb_s_docker",
+            "restore_200_mb_s_docker",
+        ),
+        1,
+    ),
+    "box_bus": Family(box_work.measure_bus, ("sandbox_exec_ms",), 1),
+    "box_held": Family(
+        box_work.measure_held,
+        ("sandbox_held_boxes", "sandbox_held_made_s", "sandbox_held_all_run_s", "sandbox_held_mib_each"),
+        1,
     ),
     "projector": Family(
         _projector,
