@@ -26,7 +26,7 @@ from typing import Final
 import structlog
 
 from actors.collector.room import Room
-from actors.reaper import reap_places
+from actors.reaper import reap_boxes, reap_places
 from actors.services import Services
 from actors.wiring import Surroundings, make_worker
 from gym_bus.blobs import DirectoryBlobs
@@ -165,7 +165,7 @@ class Host:
                     self.buses[kind].on_reconnect(worker.reread_all)
                     tasks.append(group.create_task(worker.run(places)))
                     if kind == "sandbox":
-                        await services.reap()
+                        tasks.append(group.create_task(reap_boxes(services.reap)))
                         reaping = reap_places(
                             worker, presence, self.identity.host_id, self._places, self.settings.lease_s
                         )

@@ -1,4 +1,4 @@
-"""Closing places whose host is gone: what was addressed there is answered by another host of the same kind."""
+"""What the dead leave behind: requests to places whose host is gone, answered by another; machines of dead processes, ended."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ from gym_bus.subjects import ANY, CONTROL
 log = structlog.get_logger(__name__)
 
 ADOPTED_SLOTS: Final = 256
+BOXES_EVERY_S: Final = 60.0
+
+
+async def reap_boxes(reap: Callable[[], Awaitable[int]]) -> None:
+    """End what dead processes of this host left behind, at once and every minute, until cancelled."""
+    while True:
+        if count := await reap():
+            log.info("sandboxes_reaped", count=count)
+        await asyncio.sleep(BOXES_EVERY_S)
 
 
 async def reap_places(

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from typing import Final
+
+import structlog
 
 from actors.collector import plan
+from actors.used_sandboxes import UsedSandboxes
 from adapters.benchmarks.grading import GraderProcess
 from gym_bus.errors import GymBusError
 from gym_bus.redaction import Redactor
@@ -16,8 +20,12 @@ from providers.models import make_model
 from providers.models.base import Model
 from providers.sandboxes import make_provider
 from providers.sandboxes.base import SandboxProvider
-from schemas.config import Bubblewrap, ModelConfig, SandboxConfig, ServedModel, TasksetConfig
+from schemas.config import ModelConfig, SandboxConfig, ServedModel, TasksetConfig
 from schemas.tasks import Task
+
+log = structlog.get_logger(__name__)
+
+REAPED_WITHIN_S: Final = 120.0
 
 
 class Services:
@@ -31,6 +39,7 @@ class Services:
         self._redactor = redactor
         self._models: dict[tuple[str, str | None], Model] = {}
         self._providers: dict[str, SandboxProvider] = {}
+        self._used = UsedSandboxes(self._work_dir.parent / "sandboxes.jsonl")
         self.grader = GraderProcess(timeout_s=settings.grade_timeout_s)
 
     def model_for(self, config: ModelConfig) -> Model:
@@ -51,6 +60,7 @@ class Services:
         """Return the provider of `config`."""
         key = config.model_dump_json()
         if key not in self._providers:
+            self._used.add(config)
             self._providers[key] = make_provider(config, self._work_dir)
         return self._providers[key]
 
@@ -70,10 +80,16 @@ class Services:
             with contextlib.suppress(GymBusError):
                 await self.grader.warm(self._settings.warm)
 
-    async def reap(self) -> None:
-        """Remove what earlier lives of this host left behind."""
-        if await asyncio.to_thread(self._work_dir.exists):
-            await make_provider(Bubblewrap(), self._work_dir).reap()
+    async def reap(self) -> int:
+        """Remove what dead processes left behind of every provider that this host has ever used; return how many machines."""
+        found = 0
+        for config in await asyncio.to_thread(self._used.all):
+            try:
+                async with asyncio.timeout(REAPED_WITHIN_S):
+                    found += await self.provider_for(config).reap()
+            except (GymBusError, OSError, TimeoutError) as error:
+                log.warning("not_reaped", provider=config.type, reason=str(error) or "out of time")
+        return found
 
     async def aclose(self) -> None:
         """Give everything back."""

@@ -33,6 +33,7 @@ log = structlog.get_logger(__name__)
 KEPT_WITHIN_S: Final = 900.0
 RESTORED_WITHIN_S: Final = 900.0
 ENDED_WITHIN_S: Final = 60.0
+ENDED_AFTER_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
 
 
 class BoxHandlers:
@@ -125,17 +126,21 @@ class BoxHandlers:
 
     async def _lost(self, drive: Drive[BoxState], error: BoxLost) -> Draft:
         """End what is left of a machine that is gone, and state that it is."""
-        await self._end_quietly(drive)
+        self.abandon(drive)
         is_replaced = isinstance(error, BoxReplaced)
         return Draft(SandboxLost(reason=str(error), is_replaced=is_replaced), drive.state.request_id)
 
     async def _end_quietly(self, drive: Drive[BoxState]) -> None:
-        """End a machine that nobody waits for; what cannot be ended now is found by the reaper."""
-        try:
-            async with asyncio.timeout(ENDED_WITHIN_S):
-                await self._end(drive)
-        except (GymBusError, OSError, TimeoutError) as error:
-            log.warning("sandbox_not_ended", sandbox=drive.aggregate.label, reason=str(error))
+        """End a machine that nobody waits for, however long that takes to come about; after our death it is the reaper's."""
+        for wait_s in ENDED_AFTER_S:
+            try:
+                async with asyncio.timeout(ENDED_WITHIN_S):
+                    await self._end(drive)
+            except (GymBusError, OSError, TimeoutError) as error:
+                log.warning("sandbox_not_ended", sandbox=drive.aggregate.label, reason=str(error) or "out of time")
+                await asyncio.sleep(wait_s)
+            else:
+                return
 
     @staticmethod
     async def _end(drive: Drive[BoxState]) -> None:

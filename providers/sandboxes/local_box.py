@@ -72,7 +72,9 @@ class LocalBox(Generic[ShellT]):
         self._ledger = ledger
         self._forget = forget
         self._one_at_a_time = asyncio.Lock()
+        self._ending = asyncio.Lock()
         self._is_destroyed = False
+        self._is_ended = False
         self._side = shell.side(limits, self._one_at_a_time)
         self._files = BoxFiles(self._side)
         self._jobs = Jobs(self._side, limits)
@@ -150,15 +152,15 @@ class LocalBox(Generic[ShellT]):
             await self._snapshots.restore(ref, blobs)
 
     async def destroy(self) -> None:
-        """End everything in the machine and remove its files; safe to repeat."""
-        if self._is_destroyed:
-            return
+        """End everything in the machine and remove its files; safe to repeat, and to try again if it failed."""
         self._is_destroyed = True
-        self._side.close()
-        try:
+        async with self._ending:
+            if self._is_ended:
+                return
+            self._side.close()
             await self._leave()
             await self._shell.end()
-        finally:
+            self._is_ended = True
             self._jobs.close()
             await self._forget()
 
