@@ -114,6 +114,11 @@ def make_paths_absolute(sourced: Sourced, base: Path) -> None:
         values = sourced.values.get(section)
         if isinstance(values, dict) and isinstance(values.get(key), str):
             values[key] = str((base / Path(values[key]).expanduser()).resolve())
+    sandbox = sourced.values.get("sandbox")
+    if isinstance(sandbox, dict) and sandbox.get("type") in {"apptainer", "enroot"}:  # elsewhere an image is a name
+        for key in ("image", "binary"):
+            if isinstance(value := sandbox.get(key), str) and (key == "image" or "/" in value):
+                sandbox[key] = str((base / Path(value).expanduser()).resolve())
 
 
 def key_of_model(

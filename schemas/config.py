@@ -393,7 +393,46 @@ class Docker(Tagged):
     ledger_path: str | None = None
 
 
-SandboxConfig = Annotated[Bubblewrap | Docker | UnsafeLocal | Inline, Field(discriminator="type")]
+Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
+
+
+class Apptainer(Tagged):
+    """A container of Apptainer: contained, without the host's home and environment, and without a network unless `network` is `host`.
+
+    `image` is a `.sif` file or a directory with `/bin/sh` in it, `binary` the program's name or path. `environment` is what commands
+    find besides the usual; it is in no process's arguments. With `cgroups` memory and processes are bounded by Apptainer for the box as
+    a whole, which needs version 2 and, without root, delegation; else memory process by process, and processes not at all.
+    """
+
+    type: Literal["apptainer"] = "apptainer"
+    image: str = Field(min_length=1)
+    binary: str = "apptainer"
+    network: Literal["none", "host"] = "none"
+    writable_tmpfs: bool = True
+    cgroups: bool = False
+    environment: Variables = Field(default_factory=dict)
+    limits: SandboxLimits = SandboxLimits()
+    ledger_path: str | None = None
+
+
+class Enroot(Tagged):
+    """A container of Enroot, in namespaces of its own: no network unless `network` is `host`; read-only unless it is `writable`.
+
+    `image` is a squashfs file with `/bin/sh` in it, `binary` the program's name or path. `environment` is as for Apptainer. Memory is
+    bounded process by process, processes are not.
+    """
+
+    type: Literal["enroot"] = "enroot"
+    image: str = Field(min_length=1)
+    binary: str = "enroot"
+    network: Literal["none", "host"] = "none"
+    writable: bool = False
+    environment: Variables = Field(default_factory=dict)
+    limits: SandboxLimits = SandboxLimits()
+    ledger_path: str | None = None
+
+
+SandboxConfig = Annotated[Bubblewrap | Docker | Apptainer | Enroot | UnsafeLocal | Inline, Field(discriminator="type")]
 
 
 class Checkpoints(Frozen):

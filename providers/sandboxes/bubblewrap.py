@@ -112,7 +112,7 @@ class BubblewrapProvider:
             raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error
         command, memory = argv(tools, room, self._limits), self._bounded(groups, room)
         try:
-            shell = StandingShell(_spawn(command), room, self._limits, groups, memory)
+            shell = StandingShell(_spawn(command), room, self._limits, memory=memory, freezes_in=groups)
             await shell.start()
         except BaseException as error:
             if shell:

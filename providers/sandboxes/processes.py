@@ -119,6 +119,16 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def is_first(pid: int) -> bool:
+    """Say whether a process is the first of its pid namespace, and not of ours; no if it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    pids = status.partition("\nNSpid:")[2].partition("\n")[0].split()
+    return len(pids) > 1 and pids[-1] == "1"
+
+
 def kill(pid: int) -> None:
     """Send SIGKILL; that the process is gone already is fine."""
     with suppress(ProcessLookupError):

@@ -76,6 +76,11 @@ class Rooms:
                     self._own = path
         return self._own
 
+    @property
+    def is_made(self) -> bool:
+        """Say whether this process has a directory already."""
+        return self._own is not None
+
     def make(self, label: str, uid: int, disk_mib: int | None = None) -> Room:
         """Make the directories of one box; they belong to `uid` if we may give things away.
 

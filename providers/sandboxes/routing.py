@@ -11,8 +11,10 @@ from providers.sandboxes.base import SandboxProvider
 from schemas.config import SandboxConfig
 
 PROVIDERS: Final[Mapping[str, str]] = {
+    "apptainer": "providers.sandboxes.apptainer:ApptainerProvider",
     "bubblewrap": "providers.sandboxes.bubblewrap:BubblewrapProvider",
     "docker": "providers.sandboxes.docker:DockerProvider",
+    "enroot": "providers.sandboxes.enroot:EnrootProvider",
     "inline": "providers.sandboxes.inline:InlineProvider",
     "unsafe_local": "providers.sandboxes.unsafe_local:UnsafeLocalProvider",
 }

@@ -29,7 +29,7 @@ exec 5>&1 >/dev/null 2>/dev/null
 begin() {{
     (
         (
-            [ "$4" = free ] || {ulimits}
+            [ "$4" = free ] || {{ {ulimits}; }}
             echo 500 2>/dev/null >/proc/self/oom_score_adj
             export {mark}="$2"
             exec /bin/sh -c "$1"

@@ -25,7 +25,17 @@ from providers.sandboxes.command_output import command_output
 from providers.sandboxes.control_groups import UNIFIED, BoxGroup, Groups, unified_hierarchy
 from providers.sandboxes.freezing import Freezer, GroupFreezer, SignalFreezer
 from providers.sandboxes.named_pipes import write_all
-from providers.sandboxes.processes import children, descendants, exited, kill, out_of_memory, pipe, result, ulimits
+from providers.sandboxes.processes import (
+    children,
+    descendants,
+    exited,
+    is_first,
+    kill,
+    out_of_memory,
+    pipe,
+    result,
+    ulimits,
+)
 from providers.sandboxes.rooms import Room
 from providers.sandboxes.side_shell import SideShell
 from schemas.config import SandboxLimits
@@ -45,15 +55,23 @@ class StandingShell:
         process: subprocess.Popen[bytes],
         room: Room,
         limits: SandboxLimits,
-        groups: Groups,
-        memory: BoxGroup | None,
+        *,
+        memory: BoxGroup | None = None,
+        freezes_in: Groups | None = None,
+        program: str = SHELL_IN_BOX,
+        bounds: str | None = None,
     ) -> None:
+        """Speak to `process`; `program` is what it became, `bounds` shell text that sets a command's limits.
+
+        `memory` is the group that bounds the memory of the box as a whole; groups to freeze it in are made by `freezes_in`.
+        """
         self._process = process
-        self._groups = groups
+        self._groups = freezes_in
         self._memory = memory
+        self._program = program
         self._freezer: Freezer | None = None
         self._frozen: BoxGroup | None = None
-        self._bounds = ulimits(limits, processes=True, memory=memory is None)
+        self._bounds = bounds or ulimits(limits, processes=True, memory=memory is None)
         self.room = room
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -69,25 +87,27 @@ class StandingShell:
         """Teach the shell how to run commands and wait until it answers; raises `CreateFailed`."""
         nonce = secrets.token_hex(8)
         run = (
-            f'run() {{ ({self._bounds}; exec /bin/sh -c "$1")'
+            f'exec 2>/dev/null\nrun() {{ ({self._bounds}; exec /bin/sh -c "$1")'
             f' </dev/null >{PIPES_IN_BOX}/"$2" 2>&1; echo "$2 $?"; }}\n'
             'aside() { (eval "$1") </dev/null >/dev/null 2>&1 & echo "$2 0"; }\n'
         )
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
-                await self._write(f"{run}echo {nonce} 0\n")
-                await self._answer(nonce)
+                await self._write(f"{run}echo {nonce} $$\n")
+                if await self._answer(nonce) != 1:  # `kill -9 -1` has to stay in there
+                    raise CreateFailed("it has no process namespace of its own")
             if self._memory:
                 await asyncio.to_thread(self._memory.add, [await self.first_pid()])
         except (TimeoutError, BoxLost) as error:
-            raise CreateFailed("bubblewrap did not start") from error
+            raise CreateFailed("its first process did not start") from error
         except OSError as error:
             raise CreateFailed(f"its memory cannot be bounded: {error}") from error
 
     async def first_pid(self) -> int:
         """Return the pid, as this machine sees it, of the box's first process; raises `BoxLost` if there is none."""
-        if found := children(self._process.pid):
-            return found[0]
+        for pid in children(self._process.pid):
+            if is_first(pid):
+                return pid
         raise BoxLost("the sandbox's first process is gone")
 
     async def run(self, command: str, timeout_s: float) -> ExecResult:
@@ -149,7 +169,8 @@ class StandingShell:
 
         if self._memory and self._memory.version == UNIFIED:
             return GroupFreezer(self._memory, pids)
-        self._frozen = self._groups.make(self.room.path.name, unified_hierarchy())
+        if self._groups:
+            self._frozen = self._groups.make(self.room.path.name, unified_hierarchy())
         return GroupFreezer(self._frozen, pids) if self._frozen else SignalFreezer(pids)
 
     def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:  # noqa: ARG002  they are the shell's own
@@ -163,7 +184,7 @@ class StandingShell:
                 await self._write(f"aside {shlex.quote(line)} {nonce}\n")
                 await self._answer(nonce)
 
-        return SideShell(self.room, launch, view=PIPES_IN_BOX, program=SHELL_IN_BOX, bounds=self._bounds)
+        return SideShell(self.room, launch, view=PIPES_IN_BOX, program=self._program, bounds=self._bounds)
 
     async def break_off(self) -> None:
         """Let everything end, at once."""

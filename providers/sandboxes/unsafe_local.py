@@ -11,24 +11,17 @@ import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Final
 
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult, SandboxUnavailable
+from providers.sandboxes.keeper import END_TIMEOUT_S, MARK, Keeper
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.local_box import LocalBox
 from providers.sandboxes.marks import kill_marked
 from providers.sandboxes.output import PipeReader
-from providers.sandboxes.processes import exited, pipe, result, ulimits
+from providers.sandboxes.processes import exited, result, ulimits
 from providers.sandboxes.rooms import Room, Rooms
 from providers.sandboxes.side_shell import SideShell
 from schemas.config import SandboxLimits, UnsafeLocal
-
-MARK: Final = "GYM_BUS_BOX"
-END_TIMEOUT_S: Final = 10.0
-_KEEPER: Final = (
-    "read -r _; for round in 1 2 3; do "
-    'for p in $(grep -lzxsF -e "$1" /proc/[0-9]*/environ); do p=${p#/proc/}; kill -9 "${p%/environ}"; done; done'
-)
 
 
 class UnsafeShell:
@@ -40,14 +33,7 @@ class UnsafeShell:
         self._mark = f"{room.path.parent.name}/{room.path.name}"
         self._groups: list[int] = []
         self._launched: list[subprocess.Popen[bytes]] = []
-        self._keeper = subprocess.Popen(  # noqa: S603  a constant script
-            ["/bin/sh", "-c", _KEEPER, "keeper", f"{MARK}={self._mark}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env={"PATH": "/usr/bin:/bin"},
-        )
+        self._keeper = Keeper(self._mark)
         self.is_alive = True
 
     async def run(self, command: str, timeout_s: float) -> ExecResult:
@@ -131,9 +117,8 @@ class UnsafeShell:
             return
         self.is_alive = False
         await self._kill_all()
-        self._keeper.kill()
-        pipe(self._keeper.stdin).close()
-        for process in (self._keeper, *self._launched):
+        await self._keeper.end()
+        for process in self._launched:
             if process.poll() is None:
                 await exited(process.pid, END_TIMEOUT_S)
                 process.poll()

@@ -20,7 +20,7 @@ from providers.sandboxes.bubblewrap import BubblewrapProvider
 from providers.sandboxes.capabilities import WithSnapshots
 from providers.sandboxes.snapshots import Taken, restore, take
 from schemas.config import Bubblewrap
-from tests.support.boxes import LOCAL, provider_of
+from tests.support.boxes import LOCAL, RUN_AS_US, provider_of
 
 SECRET = "a secret that only root may read"
 
@@ -174,7 +174,7 @@ async def test_a_box_is_lost_and_another_one_has_its_files(kind: str, tmp_path: 
         lines = found.output.splitlines()
         assert lines[:6] == ["one", "one", "one", "ran", "one", "two"]
         assert lines[6].startswith("d---------")
-        assert lines[7:] == ["hidden", str(os.getuid()) if kind == "unsafe_local" else "1000"]
+        assert lines[7:] == ["hidden", str(os.getuid()) if kind in RUN_AS_US else "1000"]
     finally:
         await provider.aclose()
 

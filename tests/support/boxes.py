@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
+import shutil
+import sys
+import tempfile
 import uuid
 from pathlib import Path
 
 import pytest
 
 from providers.sandboxes import SandboxProvider, SandboxUnavailable, make_provider
-from schemas.config import Bubblewrap, Docker, Inline, SandboxConfig, SandboxLimits, UnsafeLocal
+from schemas.config import Apptainer, Bubblewrap, Docker, Enroot, Inline, SandboxConfig, SandboxLimits, UnsafeLocal
 from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, USER, needs_engine
 
 LIMITS = SandboxLimits(output_bytes=4096)
 
 
-def config_of(kind: str, ledger_path: str | None = None, limits: SandboxLimits = LIMITS) -> SandboxConfig:
+def stand_ins() -> dict[str, str]:
+    """Make programs that stand in for Apptainer and Enroot, the file their calls are recorded in, and an image for both."""
+    place = Path(tempfile.mkdtemp(prefix="gym-bus-stand-ins-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    made = {"image": str(place / "image.sqsh"), "record": str(place / "record")}
+    (place / "image.sqsh").write_bytes(b"hsqs")
+    for name in ("apptainer", "enroot"):
+        path, script = place / name, Path(__file__).with_name(f"{name}_stand_in.py")
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} -I {script} {made["record"]} "$@"\n')
+        path.chmod(0o755)
+        made[name] = str(path)
+    return made
+
+
+STAND_INS = stand_ins()
+
+
+def config_of(kind: str, ledger_path: str | None = None, limits: SandboxLimits = LIMITS) -> SandboxConfig:  # noqa: PLR0911
     match kind:
         case "bubblewrap":
             return Bubblewrap(limits=limits, ledger_path=ledger_path)
@@ -26,6 +47,12 @@ def config_of(kind: str, ledger_path: str | None = None, limits: SandboxLimits =
             return Docker(image=PODMAN_IMAGE, socket=PODMAN_SOCKET, limits=limits, ledger_path=ledger_path)
         case "unsafe_local":
             return UnsafeLocal(limits=limits, ledger_path=ledger_path)
+        case "apptainer":
+            return Apptainer(
+                image=STAND_INS["image"], binary=STAND_INS["apptainer"], limits=limits, ledger_path=ledger_path
+            )
+        case "enroot":
+            return Enroot(image=STAND_INS["image"], binary=STAND_INS["enroot"], limits=limits, ledger_path=ledger_path)
         case _:
             return Inline(limits=limits, ledger_path=ledger_path)
 
@@ -46,8 +73,11 @@ async def provider_of(
 
 DOCKER = pytest.param("docker", marks=needs_engine)
 PODMAN = pytest.param("podman", marks=[needs_engine, pytest.mark.slow])
-ENCLOSED = ("bubblewrap", DOCKER, PODMAN)
+ENCLOSED = ("bubblewrap", DOCKER, PODMAN, "apptainer", "enroot")
 """Those whose machines have a file system of their own."""
+RUN_AS_US = ("unsafe_local", "apptainer", "enroot")
+"""Those whose commands have this process's user; of ours, if that is root, they are root."""
+PAUSABLE = ("bubblewrap", DOCKER, PODMAN)
 LOCAL = (*ENCLOSED, "unsafe_local")
 """Those that start processes on this host."""
 

@@ -18,7 +18,7 @@ from providers.sandboxes import Box, BoxLost, SandboxProvider
 from providers.sandboxes.capabilities import WithDetached, WithFiles, WithPause
 from providers.sandboxes.freezing import SignalFreezer
 from providers.sandboxes.processes import children, descendants
-from tests.support.boxes import ENCLOSED, processes_with, provider_of, unique_sleep, until_gone
+from tests.support.boxes import PAUSABLE, processes_with, provider_of, unique_sleep, until_gone
 
 LABEL = f"pause.{os.getpid()}.b1"
 TICK = "n=0; while :; do n=$((n + 1)); echo $n; sleep 0.02; done"
@@ -28,7 +28,7 @@ class PausableBox(Box, WithPause, WithDetached, WithFiles):
     """What the tests talk to."""
 
 
-@pytest.fixture(params=[*ENCLOSED, "bubblewrap without groups"])
+@pytest.fixture(params=[*PAUSABLE, "bubblewrap without groups"])
 async def provider(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[SandboxProvider]:
