@@ -139,7 +139,9 @@ async def test_what_is_no_file_is_refused_at_once(box: BoxWithFiles, tmp_path: P
         "/dev/tty",
         "pipe/x",
     ]
-    if os.getuid() or kind not in RUN_AS_US:
+    if kind not in RUN_AS_US or (
+        os.getuid() and kind != "enroot"
+    ):  # Enroot's stand-in makes us root in its user namespace
         names.append("no")
     for name in names:
         began = time.monotonic()
@@ -182,7 +184,7 @@ async def test_the_bound_is_kept_and_nothing_is_left(box: BoxWithFiles, tmp_path
 
 
 async def test_a_file_that_grows_is_bounded(box: BoxWithFiles, tmp_path: Path) -> None:
-    await said(box, "(while :; do head -c 100000 /dev/zero; done >>big 2>/dev/null &)")
+    await said(box, ": >big; (while :; do head -c 100000 /dev/zero; done >>big 2>/dev/null &)")
     for _ in range(5):
         with pytest.raises(TooLarge):
             await until_too_large(box, tmp_path)

@@ -17,7 +17,7 @@ from gym_bus.errors import Permanent
 from providers.sandboxes import Box, BoxLost, SandboxProvider
 from providers.sandboxes.capabilities import WithDetached, WithFiles, WithPause
 from providers.sandboxes.freezing import SignalFreezer
-from providers.sandboxes.processes import children, descendants
+from providers.sandboxes.processes import children, descendants, kill
 from tests.support.boxes import PAUSABLE, processes_with, provider_of, unique_sleep, until_gone
 
 LABEL = f"pause.{os.getpid()}.b1"
@@ -209,7 +209,7 @@ async def test_signals_stop_and_continue_exactly_what_they_stopped() -> None:
         assert state(forking) != "T"
     finally:
         for pid in (*descendants(process.pid), process.pid):
-            os.kill(pid, 9)
+            kill(pid)
         await process.wait()
 
 
