@@ -18,10 +18,12 @@ from typing import Final
 
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, SandboxUnavailable
 from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, Tools, argv
+from providers.sandboxes.capabilities import Terminal
 from providers.sandboxes.control_groups import BoxGroup, Groups, memory_hierarchy, remove_groups_of
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
+from providers.sandboxes.side_terminal import SideTerminal
 from providers.sandboxes.standing_shell import StandingShell
 from schemas.config import Bubblewrap
 
@@ -37,6 +39,13 @@ FIRST_UID: Final = 0x7000_0000
 
 class BubblewrapBox(EnclosedBox[StandingShell]):
     """One machine, driven by a `StandingShell`."""
+
+    async def terminal(self, command: str, *, key: str, rows: int = 24, columns: int = 80) -> Terminal:
+        """See `WithTerminal`."""
+        self._ready("nothing was started")
+        self._ledger.start("tool", key, label=self._label)
+        with self._named():
+            return await SideTerminal.open(self._side, command, rows, columns)
 
 
 class BubblewrapProvider:
@@ -60,7 +69,9 @@ class BubblewrapProvider:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Return what every machine of this provider can do beyond `Box`."""
-        return frozenset({"detached", "files", "pause", "snapshots", "way_out"})
+        always: frozenset[Capability] = frozenset({"detached", "files", "pause", "snapshots", "way_out"})
+        with_script: frozenset[Capability] = frozenset({"terminal"})
+        return always | with_script if shutil.which("script", path=ENVIRONMENT["PATH"]) else always
 
     async def check(self) -> None:
         """Make a box, run a command, destroy it; raise `SandboxUnavailable` with what to do if that fails."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from gym_bus.errors import GymBusError
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, SandboxUnavailable
+from providers.sandboxes.capabilities import Terminal
 from providers.sandboxes.docker_container import body_of, name_of
 from providers.sandboxes.docker_engine import Engine, EngineRefused
 from providers.sandboxes.docker_owners import LABEL, containers_of, is_orphan, labels_of, reap, remove
@@ -28,6 +29,13 @@ from schemas.config import Docker
 
 class DockerBox(EnclosedBox[ContainerShell]):
     """One container, driven by a `ContainerShell`."""
+
+    async def terminal(self, command: str, *, key: str, rows: int = 24, columns: int = 80) -> Terminal:
+        """See `WithTerminal`."""
+        self._ready("nothing was started")
+        self._ledger.start("tool", key, label=self._label)
+        with self._named():
+            return await self._shell.terminal(command, rows, columns)
 
 
 class DockerProvider:
@@ -52,7 +60,7 @@ class DockerProvider:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Return what every machine of this provider can do beyond `Box`."""
-        return frozenset({"detached", "files", "pause", "snapshots", "way_out"})
+        return frozenset({"detached", "files", "pause", "snapshots", "terminal", "way_out"})
 
     async def check(self) -> None:
         """Make a box, run a command, destroy it; raise `SandboxUnavailable` with what to do if that fails."""

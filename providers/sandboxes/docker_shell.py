@@ -27,6 +27,7 @@ from providers.sandboxes.docker_container import CLEAR, CLEARED
 from providers.sandboxes.docker_engine import GONE, Engine, EngineRefused
 from providers.sandboxes.docker_line import Line
 from providers.sandboxes.docker_owners import remove
+from providers.sandboxes.docker_terminal import EngineTerminal
 from providers.sandboxes.output import Output
 from providers.sandboxes.processes import KILLED, out_of_memory, result, ulimits
 from providers.sandboxes.rooms import Room
@@ -130,6 +131,10 @@ class ContainerShell:
     async def thaw(self) -> None:
         """Let the engine go on with them."""
         await self._engine.ask("resuming a container", self._container.unpause())
+
+    async def terminal(self, command: str, rows: int, columns: int) -> EngineTerminal:
+        """Start an interactive command beside the others; raises `BoxLost`, `CreateFailed`."""
+        return await EngineTerminal.open(self._engine, self._container, self._limits, command, rows, columns)
 
     def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:  # noqa: ARG002  the engine starts it beside a command
         """Return the shell for what goes on beside commands, in an exec of its own."""
