@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from typing import Final
 
-from gym_bus.errors import GymBusError
-from providers.sandboxes.base import BoxLost, Capability, CreateFailed, SandboxUnavailable
+from gym_bus.errors import GymBusError, Permanent
+from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult, SandboxUnavailable
 from providers.sandboxes.capabilities import Terminal
 from providers.sandboxes.docker_container import body_of, name_of
 from providers.sandboxes.docker_engine import Engine, EngineRefused
@@ -26,9 +29,17 @@ from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from schemas.config import Docker
 
+USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+
 
 class DockerBox(EnclosedBox[ContainerShell]):
     """One container, driven by a `ContainerShell`."""
+
+    async def exec_as(self, user: str, command: str, *, key: str, timeout_s: float) -> ExecResult:
+        """See `WithUsers`. No user has capabilities, root neither; the workspace is the box's own user's, and others only read it."""
+        if not USER.fullmatch(user):
+            raise Permanent(f"{user!r} is no user's name or number")
+        return await self._exec(command, key, partial(self._shell.run_as, user, command, timeout_s))
 
     async def terminal(self, command: str, *, key: str, rows: int = 24, columns: int = 80) -> Terminal:
         """See `WithTerminal`."""
@@ -60,7 +71,9 @@ class DockerProvider:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Return what every machine of this provider can do beyond `Box`."""
-        return frozenset({"detached", "files", "pause", "snapshots", "terminal", "way_out"})
+        always: frozenset[Capability] = frozenset({"detached", "files", "pause", "snapshots", "terminal", "way_out"})
+        as_root: frozenset[Capability] = frozenset({"users"})  # to end at its deadline what another user started
+        return always | as_root if self._is_root else always
 
     async def check(self) -> None:
         """Make a box, run a command, destroy it; raise `SandboxUnavailable` with what to do if that fails."""
@@ -93,6 +106,8 @@ class DockerProvider:
             room = self._rooms.make(label, self._uid, self._config.limits.disk_mib)
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error
+        if self._is_root:
+            room.work.chmod(0o755)  # for the box's other users; on this host nobody passes the directory it is in
         try:
             shell = await self._start(label, room)
         except BaseException:

@@ -14,12 +14,18 @@ is killed, also what has left the command's session and group. Then another exec
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
 import shlex
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from aiodocker.containers import DockerContainer
 
+from gym_bus.errors import Permanent
 from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult
 from providers.sandboxes.bubblewrap_argv import PIPES_IN_BOX
 from providers.sandboxes.command_output import command_output
@@ -29,7 +35,7 @@ from providers.sandboxes.docker_line import Line
 from providers.sandboxes.docker_owners import remove
 from providers.sandboxes.docker_terminal import EngineTerminal
 from providers.sandboxes.output import Output
-from providers.sandboxes.processes import KILLED, out_of_memory, result, ulimits
+from providers.sandboxes.processes import KILLED, in_namespace_of, out_of_memory, result, ulimits
 from providers.sandboxes.rooms import Room
 from providers.sandboxes.side_shell import SideShell
 from schemas.config import SandboxLimits
@@ -61,6 +67,10 @@ run() {{
 """What the shell is taught. Memory and processes are bounded by the container; commands are killed for memory before the shell is."""
 
 
+class _Misspoken(BoxLost):
+    """A shell did not say what a shell of ours says."""
+
+
 class ContainerShell:
     """Drives the shells of one container. Not for two commands at a time."""
 
@@ -73,6 +83,7 @@ class ContainerShell:
         self._lease = Line(container.attach(stdin=True, stdout=True))
         self._shell: Line | None = None
         self._deaths = 0
+        self._is_shared = False
         self.is_alive = True
 
     async def start(self) -> None:
@@ -86,9 +97,30 @@ class ContainerShell:
 
     async def run(self, command: str, timeout_s: float) -> ExecResult:
         """Run one command; raises `BoxLost` if the container is gone, was restarted, or does not do as it is told."""
+        return await self._run(self._stand, command, timeout_s)
+
+    async def run_as(self, user: str, command: str, timeout_s: float) -> ExecResult:
+        """Run one command as another user, in a shell for it alone; raises the same, and `Permanent` if there is no such user."""
+        self._is_shared = True
+        shell: Line | None = None
+
+        async def stand() -> Line:
+            nonlocal shell
+            shell = await self._teach_as(user)
+            return shell
+
+        try:
+            return await self._run(stand, command, timeout_s, is_for_all=True)
+        finally:
+            if shell:
+                await shell.hang_up()
+
+    async def _run(
+        self, stand: Callable[[], Awaitable[Line]], command: str, timeout_s: float, *, is_for_all: bool = False
+    ) -> ExecResult:
         for _ in range(TRIES):
-            shell, deaths = await self._stand(), self._deaths
-            with command_output(self.room, self._limits.output_bytes) as (nonce, reader):
+            shell, deaths = await stand(), self._deaths
+            with command_output(self.room, self._limits.output_bytes, is_for_all=is_for_all) as (nonce, reader):
                 started = self._loop.time()
                 try:
                     async with asyncio.timeout(timeout_s):
@@ -105,6 +137,19 @@ class ContainerShell:
                     continue
                 return await self._ended(code, reader.finish(), duration_s, deaths)
         raise BoxLost("its shell is killed whenever it stands")
+
+    async def _teach_as(self, user: str) -> Line:
+        try:
+            shell = await self._teach(user)
+        except _Misspoken:  # Docker's word for it comes in the shell's place
+            shell = None
+        except EngineRefused as error:
+            if "user" in str(error):  # podman's word for it
+                raise Permanent(f"no command can run as {user!r}: {error}") from error
+            raise
+        if shell is None:
+            raise Permanent(f"no command can run as {user!r}: its image has no such user, or it cannot start a shell")
+        return shell
 
     async def _ended(self, code: int | None, output: Output, duration_s: float, deaths: int) -> ExecResult:
         """Return what came of a command that began; without a code it took the shell along, and the next one counts deaths."""
@@ -183,9 +228,10 @@ class ContainerShell:
             await asyncio.sleep(PAUSE_S)
         raise BoxLost(trouble)
 
-    async def _teach(self) -> Line | None:
+    async def _teach(self, user: str = "") -> Line | None:
         """Start a shell and teach it how to run commands; None if it ended meanwhile."""
-        exec_ = await self._engine.ask("starting a shell", self._container.exec(["/bin/sh"], stdin=True, stderr=False))
+        made = self._container.exec(["/bin/sh"], stdin=True, stderr=False, user=user)
+        exec_ = await self._engine.ask("starting a shell", made)
         shell, nonce = Line(exec_.start()), secrets.token_hex(8)
         functions = _FUNCTIONS.format(
             ulimits=ulimits(self._limits, processes=False, memory=False), pipes=PIPES_IN_BOX, began=BEGAN
@@ -217,7 +263,7 @@ class ContainerShell:
             case [""]:
                 return None
             case _:
-                raise BoxLost("its shell said something that is not in the protocol")
+                raise _Misspoken("its shell said something that is not in the protocol")
 
     async def _clear(self) -> None:
         """Kill everything in the container but its first process; raises `BoxLost` if that does not come about in time."""
@@ -230,6 +276,8 @@ class ContainerShell:
                 while (said := await self._lease.read()) != CLEARED:
                     if said is None:
                         raise BoxLost(await self._reason())
+                if self._is_shared:
+                    await asyncio.to_thread(_kill_strangers, await self.first_pid(), self.room.uid)
         except EngineRefused as error:
             raise BoxLost(await self._reason()) from error
         except TimeoutError as error:
@@ -251,3 +299,25 @@ class ContainerShell:
         if state.get("OOMKilled"):
             return "the container was killed because it had no memory left"
         return f"the container ended with {state.get('ExitCode')}"
+
+
+def _kill_strangers(first: int, uid: int) -> None:
+    """Kill the processes of a container that other users than `uid` have, whom its first process has no power over. Blocking."""
+    for _ in range(TRIES):
+        found = [pid for pid in in_namespace_of(first) if pid != first and _user_of(pid) not in {uid, None}]
+        if not found:
+            return
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+
+
+def _user_of(pid: int) -> int | None:
+    """Return whose process it is; None if it is gone, buried or not."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, uids = (status.partition(f"\n{name}:")[2].split("\n")[0].split() for name in ("State", "Uid"))
+    return None if state[0] in "ZX" else int(uids[1])

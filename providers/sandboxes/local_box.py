@@ -87,13 +87,16 @@ class LocalBox(Generic[ShellT]):
 
     async def exec(self, command: str, *, key: str, timeout_s: float) -> ExecResult:
         """Run `command`; at its deadline everything in the box is killed, also what earlier commands left running."""
+        return await self._exec(command, key, partial(self._shell.run, command, timeout_s))
+
+    async def _exec(self, command: str, key: str, run: Callable[[], Awaitable[ExecResult]]) -> ExecResult:
         async with self._one_at_a_time:
             self._ready("nothing was started")
             if refused := refusal(command):
                 return refused
             self._ledger.start("tool", key, label=self._label)
             try:
-                done = await self._shell.run(command, timeout_s)
+                done = await run()
             except (BoxLost, CreateFailed, SandboxUnavailable) as error:
                 await self._shell.break_off()
                 raise BoxLost(f"sandbox {self._label}: {error}") from error

@@ -119,6 +119,18 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def in_namespace_of(pid: int) -> list[int]:
+    """Return the processes that are in the same pid namespace as `pid`, itself too. Those that we may not look at are left out."""
+    wanted, found = f"/proc/{pid}/ns/pid", []
+    with suppress(OSError):
+        namespace = os.readlink(wanted)  # noqa: PTH115  no path: `pid:[4026531836]`
+        for one in os.scandir("/proc"):
+            with suppress(OSError):
+                if one.name.isdecimal() and os.readlink(f"/proc/{one.name}/ns/pid") == namespace:  # noqa: PTH115
+                    found.append(int(one.name))
+    return found
+
+
 def is_first(pid: int) -> bool:
     """Say whether a process is the first of its pid namespace, and not of ours; no if it is gone."""
     try:
