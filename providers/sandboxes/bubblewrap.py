@@ -100,7 +100,7 @@ class BubblewrapProvider:
 
     async def reap(self) -> int:
         """Remove the directories of dead processes; their boxes died with them."""
-        return await asyncio.to_thread(self._rooms.reap, lambda owner: remove_groups_of(owner.name))
+        return await asyncio.to_thread(self._rooms.reap, remove_groups_of)
 
     async def aclose(self) -> None:
         """Destroy every machine still alive."""
@@ -117,7 +117,7 @@ class BubblewrapProvider:
         uid = FIRST_UID + secrets.randbelow(65_536) if self._is_root else os.getuid()
         try:
             tools = self._tools = self._tools or _find_tools(self._rooms.own, is_root=self._is_root)
-            groups = self._groups = self._groups or Groups(self._rooms.own.name)
+            groups = self._groups = self._groups or Groups(self._rooms.own)
             room, shell = self._rooms.make(label, uid, self._limits.disk_mib), None
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error

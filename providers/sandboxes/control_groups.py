@@ -3,12 +3,14 @@
 Version 1 or 2, whichever this host has its memory in; only root can make groups, and not everywhere. Where none can be made, memory is
 bounded process by process, and a box is stopped with signals (`freezing.py`).
 
-The groups of this process lie in one of their own, named like its directory of rooms, so that those of dead processes are found.
+The groups of this process lie in one of their own, named like its directory of rooms, in which it is written where they are: so those
+of dead processes are found, by whoever looks, from whichever group.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ UNIFIED: Final = 2
 TRIES: Final = 100
 PAUSE_S: Final = 0.02
 _PREFIX: Final = "gym-bus-"
+_LIST: Final = "groups"
 _LIMITS: Final = {
     1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
     2: ("memory.max",),
@@ -105,8 +108,9 @@ class BoxGroup:
 class Groups:
     """Makes the groups of this process's boxes."""
 
-    def __init__(self, owner: str) -> None:
-        self._name = f"{_PREFIX}{owner}"
+    def __init__(self, owner: Path) -> None:
+        self._name = f"{_PREFIX}{owner.name}"
+        self._list = owner / _LIST
         self._made: set[Path] = set()
 
     def make(self, name: str, hierarchy: Hierarchy | None) -> BoxGroup | None:
@@ -115,8 +119,11 @@ class Groups:
             return None
         parent = hierarchy.parent / self._name
         try:
-            parent.mkdir(exist_ok=True)
-            self._made.add(parent)
+            if parent not in self._made:
+                with self._list.open("a", encoding="utf-8") as file:
+                    file.write(f"{parent}\n")
+                parent.mkdir(exist_ok=True)
+                self._made.add(parent)
             if hierarchy.version == UNIFIED and "memory" in _words(hierarchy.parent / "cgroup.controllers"):
                 for group in (hierarchy.parent, parent):
                     (group / "cgroup.subtree_control").write_text("+memory")
@@ -133,17 +140,30 @@ class Groups:
         self._made.clear()
 
 
-def remove_groups_of(owner: str) -> None:
-    """Remove the groups of a dead process, whose boxes died with it."""
-    for hierarchy in (memory_hierarchy(), unified_hierarchy()):
-        if hierarchy is None:
-            continue
-        parent = hierarchy.parent / f"{_PREFIX}{owner}"
-        with suppress(OSError):
-            for path in parent.iterdir():
-                if path.is_dir():
-                    _removed(path)
-        _removed(parent)
+def remove_groups_of(owner: Path) -> bool:
+    """Remove the groups of a dead process, whose boxes died with it; return whether all are gone. Blocking, for two seconds at most.
+
+    What dies may take a moment to be gone, the more so if there was much of it.
+    """
+    try:
+        parents = [Path(line) for line in (owner / _LIST).read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        return True
+    left = [path for path in parents if path.name == f"{_PREFIX}{owner.name}"]
+    for _ in range(TRIES):
+        left = [parent for parent in left if not _all_removed(parent)]
+        if not left:
+            return True
+        time.sleep(PAUSE_S)
+    return False
+
+
+def _all_removed(parent: Path) -> bool:
+    with suppress(OSError):
+        for path in parent.iterdir():
+            if path.is_dir():
+                _removed(path)
+    return _removed(parent)
 
 
 def _removed(path: Path) -> bool:

@@ -120,8 +120,11 @@ class Rooms:
                 raise
             await asyncio.to_thread(remove_tree, room.path)
 
-    def reap(self, before: Callable[[Path], None] = lambda _: None) -> int:
-        """Remove the rooms of dead processes, `before` each of which is called; return how many rooms. Blocking."""
+    def reap(self, before: Callable[[Path], bool | None] = lambda _: None) -> int:
+        """Remove the rooms of dead processes, `before` each of which is called; return how many rooms. Blocking.
+
+        Where `before` says False, because something of them is still there, the rooms stay for the next time.
+        """
         count = 0
         if not self._parent.is_dir():
             return 0
@@ -132,7 +135,8 @@ class Rooms:
             if fd is None:
                 continue
             try:
-                before(path)
+                if before(path) is False:
+                    continue
                 count += sum(1 for entry in path.iterdir() if entry.is_dir())
                 _remove_rooms(path)
             finally:
