@@ -1,9 +1,9 @@
 """The default sandbox: bubblewrap, with a shell standing in it.
 
-No network, a read-only system, no capabilities, a user without rights (of its own for each box if we are root), and
-only /box, /tmp and /dev/shm to write to. Namespaces are not a virtual machine: the kernel is shared with the host. What
-is bounded is each process (CPU time, size of a file), the number of processes, and /tmp. Memory is bounded for a box as a whole
-where root can make control groups, else process by process.
+No network, a read-only system, no capabilities, a user without rights (of its own for each box if we are root), a filter
+of system calls, and only /box, /tmp and /dev/shm to write to. Namespaces are not a virtual machine: the kernel is shared
+with the host. What is bounded is each process (CPU time, size of a file), the number of processes, and /tmp. Memory is bounded
+for a box as a whole where root can make control groups, else process by process.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Final
 
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, SandboxUnavailable
-from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, Tools, argv
+from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, Tools, argv, with_filter
 from providers.sandboxes.control_groups import BoxGroup, Groups, memory_hierarchy, remove_groups_of
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
+from providers.sandboxes.seccomp import filter_to_read
 from providers.sandboxes.standing_shell import StandingShell
 from schemas.config import Bubblewrap
 
@@ -140,23 +141,32 @@ class BubblewrapProvider:
 
 def _spawn(command: list[str]) -> subprocess.Popen[bytes]:
     """Start a box. This thread must outlive it: its end is what the kernel takes for the end of the parent."""
-    return subprocess.Popen(  # noqa: S603  our own arguments; labels are only part of a path
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        cwd="/",
-        env=ENVIRONMENT,
-    )
+    with filter_to_read() as seccomp:
+        return subprocess.Popen(  # noqa: S603  our own arguments; labels are only part of a path
+            with_filter(command, seccomp),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            cwd="/",
+            env=ENVIRONMENT,
+            pass_fds=(seccomp,),
+        )
 
 
 def _complaint(command: list[str]) -> str:
     """Return what bwrap says about a box that did not start. Blocking."""
     try:
-        tried = subprocess.run(  # noqa: S603  the same
-            command, stdin=subprocess.DEVNULL, capture_output=True, env=ENVIRONMENT, timeout=10, check=False
-        )
+        with filter_to_read() as seccomp:
+            tried = subprocess.run(  # noqa: S603  the same
+                with_filter(command, seccomp),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=ENVIRONMENT,
+                pass_fds=(seccomp,),
+                timeout=10,
+                check=False,
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return tried.stderr.decode(errors="replace").strip()[:500]

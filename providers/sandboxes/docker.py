@@ -1,6 +1,6 @@
 """Sandboxes in containers, of Docker or of podman behind its Docker-compatible socket.
 
-No network, a read-only image, no capabilities and none to be had, a user without rights, the engine's own seccomp filter, and only
+No network, a read-only image, no capabilities and none to be had, a user without rights, our filter of system calls, and only
 /box, /tmp and /dev/shm to write to. Memory and processes are bounded for a box as a whole; its files in /box, which lie on the
 host beside those of bubblewrap, are bounded one by one. Containers are not virtual machines: the kernel is shared with the host.
 """
@@ -19,6 +19,7 @@ from providers.sandboxes.base import BoxLost, Capability, CreateFailed, SandboxU
 from providers.sandboxes.docker_container import body_of, name_of
 from providers.sandboxes.docker_engine import Engine, EngineRefused
 from providers.sandboxes.docker_owners import LABEL, containers_of, is_orphan, labels_of, reap, remove
+from providers.sandboxes.docker_seccomp import seccomp_option
 from providers.sandboxes.docker_shell import ContainerShell
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
@@ -43,6 +44,7 @@ class DockerProvider:
         self._engine = Engine(config.socket)
         self._boxes: dict[str, DockerBox] = {}
         self._has_reaped = False
+        self._seccomp: str | None = None
 
     @property
     def name(self) -> str:
@@ -131,7 +133,11 @@ class DockerProvider:
 
     async def _start(self, label: str, room: Room) -> ContainerShell:
         """Create and start the container; nothing is left of it if that fails."""
-        create = self._engine.client.containers.create(body_of(self._config, label, room), name=name_of(label))
+        if self._seccomp is None:
+            self._seccomp = await seccomp_option(self._engine, self._rooms.own)
+        body = body_of(self._config, label, room)
+        body["HostConfig"]["SecurityOpt"].append(self._seccomp)
+        create = self._engine.client.containers.create(body, name=name_of(label))
         try:
             container = await self._engine.ask(f"sandbox {label}: creating a container", create)
         except EngineRefused as error:
