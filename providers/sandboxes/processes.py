@@ -16,6 +16,8 @@ from schemas.config import SandboxLimits
 FIRST_SIGNAL_CODE: Final = 129
 KILLED: Final = 128 + 9
 LAST_SIGNAL_CODE: Final = 128 + 64
+OPEN_FILES: Final = 4096
+"""What a process may have open: with all of a box's processes far less than what a host can open, which nothing else divides."""
 COMMAND_MAX_BYTES: Final = 131_071
 """Linux takes no longer argument (MAX_ARG_STRLEN)."""
 
@@ -78,6 +80,7 @@ def ulimits(limits: SandboxLimits, *, processes: bool, memory: bool = True) -> s
         "ulimit -c 0",
         f"ulimit -f {limits.file_mib * 2048}",  # blocks of 512 bytes, in every POSIX shell
         f"ulimit -t {limits.cpu_s}",
+        f"ulimit -n {OPEN_FILES}",
     ]
     if memory:
         settings.append(f"ulimit -v {limits.memory_mib * 1024}")
