@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from providers.sandboxes import SandboxProvider
-from tests.support.attacked import REAL_KINDS, RedAgent, provider_of
+from tests.support.attacked import REAL_KINDS, RUN, RedAgent, provider_of
 
 
 @pytest.fixture(params=REAL_KINDS)
@@ -27,4 +27,4 @@ async def provider(kind: str, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
 @pytest.fixture
 async def red(provider: SandboxProvider, kind: str) -> RedAgent:
     """Return an agent in a box of its own."""
-    return RedAgent(await provider.create("r.1.b1"), kind)
+    return RedAgent(await provider.create(f"{RUN}.1.b1"), kind)

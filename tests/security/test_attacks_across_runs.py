@@ -9,7 +9,7 @@ import shlex
 from pathlib import Path
 
 from providers.sandboxes import SandboxProvider
-from tests.support.attacked import RedAgent, provider_of, room_of
+from tests.support.attacked import RUN, RedAgent, provider_of, room_of
 
 LEAVE = """
 for place in /box /tmp /dev/shm /run /var/tmp /etc /usr/bin /usr/local/bin /home /root "$HOME" /run/io /dev; do
@@ -63,7 +63,7 @@ async def test_a_box_of_the_same_name_finds_nothing_of_the_one_before(
 ) -> None:
     """17: neither in this process nor, by the same directory, in the next one: no file, no process, no setting."""
     word = f"poison{secrets.token_hex(6)}"
-    first = RedAgent(await provider.create("r.1.b1"), kind)
+    first = RedAgent(await provider.create(f"{RUN}.1.b1"), kind)
     left = await first.run(scripted(LEAVE, word))
     assert {"wrote /box", "wrote /tmp", "wrote /dev/shm"} <= set(left.output.splitlines())
     seen = await first.said(scripted(LOOK, word))
@@ -72,12 +72,12 @@ async def test_a_box_of_the_same_name_finds_nothing_of_the_one_before(
     await first.box.destroy()
     assert not place.exists()
     assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if word.encode() in read(path)]
-    second = RedAgent(await provider.create("r.1.b1"), kind)
+    second = RedAgent(await provider.create(f"{RUN}.1.b1"), kind)
     assert await second.said(scripted(LOOK, word)) == ""
     assert (await second.said("ls -A /box /tmp /dev/shm | grep -v :")).split() == []
     await second.box.destroy()
     async with provider_of(kind, tmp_path / "boxes") as next_process:
-        third = RedAgent(await next_process.create("r.1.b1"), kind)
+        third = RedAgent(await next_process.create(f"{RUN}.1.b1"), kind)
         assert await third.said(scripted(LOOK, word)) == ""
 
 
@@ -91,7 +91,7 @@ async def test_what_runs_next_is_what_the_system_has(provider: SandboxProvider, 
     assert "trojan" in planted.output.splitlines()
     assert "planted" not in planted.output
     assert await red.said("echo real | cat") == "real\n", "not even its own next command"
-    other = RedAgent(await provider.create("r.2.b1"), kind)
+    other = RedAgent(await provider.create(f"{RUN}.2.b1"), kind)
     assert await other.said("echo real | cat") == "real\n"
     assert await other.said("cat /etc/ld.so.preload 2>/dev/null; env | grep -E 'LD_|PYTHON|BASH_ENV|ENV='") == ""
 
@@ -101,20 +101,20 @@ async def test_two_boxes_at_once_have_nothing_in_common(provider: SandboxProvide
     word, key = f"beacon{secrets.token_hex(4)}", secrets.randbelow(2**30) + 1
     arguments = shlex.join(["-c", SEND, str(key), word])
     sending = await red.run(
-        f"{red.python()} {arguments} >/tmp/log 2>&1 & for i in 1 2 3 4 5 6 7 8; do grep -q up /tmp/log && break; sleep 1; done; cat /tmp/log"
+        f"{red.python()} {arguments} >/tmp/log 2>&1 & for i in 1 2 3 4; do grep -q up /tmp/log && break; sleep 1; done; cat /tmp/log"
     )
     assert "up" in sending.output.split(), sending.output
     heard_at_home = (await red.script(HEAR, str(key), word)).output
     assert heard_at_home.count("connected") == 2, "the beacon is lit"
     assert "-1" not in heard_at_home
-    other = RedAgent(await provider.create("r.2.b1"), kind)
+    other = RedAgent(await provider.create(f"{RUN}.2.b1"), kind)
     heard = await other.script(HEAR, str(key), word)
     assert heard.output.split("\n") == ["shm -1 msg -1 sem -1", "queue -1", "refused", "refused", ""]
 
 
 async def test_files_of_two_boxes_are_not_the_same_files(provider: SandboxProvider, red: RedAgent, kind: str) -> None:
     """18: what both can write to is on no shared file system object: other inodes, other locks."""
-    other = RedAgent(await provider.create("r.2.b1"), kind)
+    other = RedAgent(await provider.create(f"{RUN}.2.b1"), kind)
     told = []
     for agent in (red, other):
         await agent.run("for place in /box /tmp /dev/shm; do echo x >$place/same; done")
@@ -125,7 +125,7 @@ async def test_files_of_two_boxes_are_not_the_same_files(provider: SandboxProvid
 
 async def test_a_box_cannot_pass_for_another(provider: SandboxProvider, red: RedAgent, kind: str) -> None:
     """18: the pipes by which commands speak to us can neither be listed nor made by a box, and another's are not in it."""
-    other = RedAgent(await provider.create("r.2.b1"), kind)
+    other = RedAgent(await provider.create(f"{RUN}.2.b1"), kind)
     speaking = asyncio.create_task(other.run("sleep 1; echo mine", timeout_s=20))
     await asyncio.sleep(0.3)
     assert (await red.run("ls /run/io")).exit_code != 0

@@ -12,7 +12,7 @@ import pytest
 
 from providers.sandboxes import BoxLost, SandboxProvider
 from providers.sandboxes.bubblewrap_argv import ENVIRONMENT
-from tests.support.attacked import RedAgent, room_of
+from tests.support.attacked import RUN, RedAgent, room_of
 
 BOMBS = {
     "processes": "f() { f | f & f; }; f",
@@ -61,7 +61,7 @@ async def test_a_bomb_harms_no_other_box_and_ends_at_its_deadline(
     provider: SandboxProvider, red: RedAgent, kind: str, bomb: str
 ) -> None:
     """6: while one box is full of processes another makes its own, and so does this host."""
-    other = RedAgent(await provider.create("r.2.b1"), kind)
+    other = RedAgent(await provider.create(f"{RUN}.2.b1"), kind)
     exploding = asyncio.create_task(red.run(BOMBS[bomb], timeout_s=1.5))
     await asyncio.sleep(0.7)
     assert await works(other)
@@ -73,7 +73,7 @@ async def test_a_bomb_harms_no_other_box_and_ends_at_its_deadline(
 
 async def test_memory_that_one_box_fills_is_missed_by_no_other(provider: SandboxProvider, kind: str) -> None:
     """6: in processes, in /dev/shm and in /tmp, as far as it gets; a container that has no room for its own shell left is lost."""
-    other = RedAgent(await provider.create("r.2.b1"), kind)
+    other = RedAgent(await provider.create(f"{RUN}.2.b1"), kind)
     sizes = " ".join(map(str, range(20)))
     for number, command in enumerate(
         (
@@ -82,7 +82,7 @@ async def test_memory_that_one_box_fills_is_missed_by_no_other(provider: Sandbox
             f"for i in {sizes}; do head -c 60000000 /dev/zero >/tmp/$i; done",
         )
     ):
-        greedy = RedAgent(await provider.create(f"r.3.b{number}"), kind)
+        greedy = RedAgent(await provider.create(f"{RUN}.3.b{number}"), kind)
         try:
             done = await greedy.run(command, timeout_s=60)
             assert done.exit_code != 0 or "No space" in done.output, (command, done)
@@ -110,7 +110,7 @@ async def test_killing_and_stopping_everything_harms_only_oneself(
     provider: SandboxProvider, red: RedAgent, kind: str
 ) -> None:
     """6: signals reach no process of another box, nor any of this host."""
-    other = RedAgent(await provider.create("r.2.b1"), kind)
+    other = RedAgent(await provider.create(f"{RUN}.2.b1"), kind)
     pids = " ".join([str(os.getpid()), *(str(pid) for pid in range(1, 400))])
     waiting = asyncio.create_task(other.run("sleep 2; echo survived", timeout_s=20))
     await asyncio.sleep(0.3)
@@ -122,7 +122,7 @@ async def test_killing_and_stopping_everything_harms_only_oneself(
 
 async def test_nothing_outside_can_be_traced(provider: SandboxProvider, red: RedAgent, kind: str) -> None:
     """6: a debugger sees the processes of its own box; in bubblewrap not even the one that runs the commands."""
-    other = RedAgent(await provider.create("r.2.b1"), kind)
+    other = RedAgent(await provider.create(f"{RUN}.2.b1"), kind)
     waiting = asyncio.create_task(other.run("sleep 3", timeout_s=20))
     await asyncio.sleep(0.3)
     done = await red.script(TRACE_ALL)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 
 from providers.sandboxes import SandboxProvider
-from tests.support.attacked import RedAgent
+from tests.support.attacked import RUN, RedAgent
 from tests.support.host_world import PROBE, HostWorld, host_world
 
 WITHIN_S = 120
@@ -99,7 +99,7 @@ async def test_a_box_reaches_nothing_else(
 ) -> None:
     """Not the bus, engines, clouds or anything of this host; not another box, whose files, ports, processes and memory are there."""
     beacon = f"canary{secrets.token_hex(6)}"
-    other = RedAgent(await provider.create("r.2.b1"), kind)
+    other = RedAgent(await provider.create(f"{RUN}.2.b1"), kind)
     listening = (
         "import os,socket,sys,time\n"
         "t=socket.create_server(('127.0.0.1',4099)); a=socket.socket(socket.AF_UNIX); a.bind('\\0'+sys.argv[1]); a.listen()\n"

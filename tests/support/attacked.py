@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -22,6 +23,8 @@ REAL_KINDS: Final = [
     pytest.param("docker", marks=needs_engine),
     pytest.param("podman", marks=[needs_engine, pytest.mark.slow]),
 ]
+RUN: Final = secrets.token_hex(4)
+"""Begins the labels of boxes: an engine may have tests of somebody else in it, too."""
 LIMITS: Final = SandboxLimits(output_bytes=262_144)
 _names = itertools.count(1)
 
