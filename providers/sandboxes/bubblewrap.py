@@ -25,6 +25,7 @@ from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from providers.sandboxes.seccomp import filter_to_read
 from providers.sandboxes.standing_shell import StandingShell
 from schemas.config import Bubblewrap
+from schemas.network import parse_hosts
 
 INSTALL: Final = "apt-get install bubblewrap"
 ADVICE: Final = (
@@ -45,6 +46,7 @@ class BubblewrapProvider:
 
     def __init__(self, config: Bubblewrap, work_dir: Path) -> None:
         self._limits = config.limits
+        self._private = parse_hosts(config.network.private)
         self._ledger = Ledger(config.ledger_path)
         self._is_root = os.getuid() == 0
         work_dir = work_dir.absolute()
@@ -61,7 +63,7 @@ class BubblewrapProvider:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Return what every machine of this provider can do beyond `Box`."""
-        return frozenset({"detached", "files", "pause", "snapshots", "way_out"})
+        return frozenset({"detached", "egress", "files", "pause", "snapshots", "way_out"})
 
     async def check(self) -> None:
         """Make a box, run a command, destroy it; raise `SandboxUnavailable` with what to do if that fails."""
@@ -85,7 +87,7 @@ class BubblewrapProvider:
             del self._boxes[label]
             await self._rooms.remove(room)
 
-        box = self._boxes[label] = BubblewrapBox(label, shell, self._limits, self._ledger, forget)
+        box = self._boxes[label] = BubblewrapBox(label, shell, self._limits, self._ledger, forget, self._private)
         return box
 
     async def reap(self) -> int:

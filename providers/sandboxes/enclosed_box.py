@@ -1,15 +1,20 @@
-"""A box on this host with namespaces of its own: it can be given one way out, and be stopped where it is."""
+"""A box on this host with namespaces of its own: it can be given a way out, a list of hosts to reach, and be stopped where it is."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gym_bus.errors import Permanent
 from providers.sandboxes.base import BoxLost
+from providers.sandboxes.egress import Egress
+from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.local_box import LocalBox, Shell
 from providers.sandboxes.way_out import PORT, WayOut
+from schemas.config import SandboxLimits
+from schemas.network import Host
 
 
 class EnclosedShell(Shell, Protocol):
@@ -17,6 +22,10 @@ class EnclosedShell(Shell, Protocol):
 
     async def first_pid(self) -> int:
         """Return the pid, as this host sees it, of the box's first process; raises `BoxLost`."""
+        ...
+
+    async def set_environment(self, variables: Mapping[str, str]) -> None:
+        """Put variables into the environment of every later command; raises `BoxLost`. Not while one runs."""
         ...
 
     async def freeze(self) -> None:
@@ -32,10 +41,22 @@ EnclosedT = TypeVar("EnclosedT", bound=EnclosedShell)
 
 
 class EnclosedBox(LocalBox[EnclosedT]):
-    """See the module."""
+    """See the module. `private` are hosts whose addresses need not be public; `egress` tells what was tried."""
 
     _ways_out: tuple[WayOut, ...] = ()
     _is_paused = False
+
+    def __init__(
+        self,
+        label: str,
+        shell: EnclosedT,
+        limits: SandboxLimits,
+        ledger: Ledger,
+        forget: Callable[[], Awaitable[None]],
+        private: Sequence[Host] = (),
+    ) -> None:
+        super().__init__(label, shell, limits, ledger, forget)
+        self.egress = Egress(shell.room.path, self.open_way_out, self._set_environment, private=private)
 
     async def open_way_out(self, gateway: Path, port: int = PORT) -> str:
         """See `WithWayOut`."""
@@ -43,6 +64,12 @@ class EnclosedBox(LocalBox[EnclosedT]):
         with self._named():
             self._ways_out += (await WayOut.open(await self._shell.first_pid(), gateway, port),)
         return f"http://127.0.0.1:{port}"
+
+    async def allow(self, hosts: Sequence[str]) -> None:
+        """See `WithEgress`."""
+        self._check("it reaches nothing")
+        with self._named():
+            await self.egress.allow(hosts)
 
     async def pause(self) -> None:
         """See `WithPause`. Commands, jobs and files are refused until it goes on; the clock of a job's time limit is not stopped."""
@@ -70,7 +97,14 @@ class EnclosedBox(LocalBox[EnclosedT]):
                 await self._shell.thaw()
             self._is_paused = False
 
+    async def _set_environment(self, variables: Mapping[str, str]) -> None:
+        async with self._one_at_a_time:
+            self._ready("nothing was set")
+            await self._shell.set_environment(variables)
+        await self._side.set_environment(variables)
+
     async def _leave(self) -> None:
+        await self.egress.close()
         for way in self._ways_out:
             await way.close()
         with suppress(BoxLost):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, Literal
@@ -87,6 +89,11 @@ def ulimits(limits: SandboxLimits, *, processes: bool, memory: bool = True) -> s
     if processes:  # dash calls it -p, bash -u
         settings.append(f"ulimit -p {limits.processes} || ulimit -u {limits.processes}")
     return "{ " + "; ".join(settings) + "; } 2>/dev/null"
+
+
+def exports(variables: Mapping[str, str]) -> str:
+    """Return shell text that puts variables into the environment of what is started from then on."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
 async def exited(pid: int, timeout_s: float) -> bool:

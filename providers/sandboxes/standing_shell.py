@@ -17,6 +17,7 @@ import os
 import secrets
 import shlex
 import subprocess
+from collections.abc import Mapping
 from typing import Final
 
 from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult
@@ -25,7 +26,17 @@ from providers.sandboxes.command_output import command_output
 from providers.sandboxes.control_groups import UNIFIED, BoxGroup, Groups, unified_hierarchy
 from providers.sandboxes.freezing import Freezer, GroupFreezer, SignalFreezer
 from providers.sandboxes.named_pipes import write_all
-from providers.sandboxes.processes import children, descendants, exited, kill, out_of_memory, pipe, result, ulimits
+from providers.sandboxes.processes import (
+    children,
+    descendants,
+    exited,
+    exports,
+    kill,
+    out_of_memory,
+    pipe,
+    result,
+    ulimits,
+)
 from providers.sandboxes.rooms import Room
 from providers.sandboxes.side_shell import SideShell
 from schemas.config import SandboxLimits
@@ -115,6 +126,16 @@ class StandingShell:
 
     def _deaths(self) -> int:
         return self._memory.deaths() if self._memory else 0
+
+    async def set_environment(self, variables: Mapping[str, str]) -> None:
+        """Put variables into the environment of every later command; raises `BoxLost`. Not while a command runs."""
+        nonce = secrets.token_hex(8)
+        try:
+            async with asyncio.timeout(KILL_TIMEOUT_S):
+                await self._write(f"{exports(variables)}echo {nonce} 0\n")
+                await self._answer(nonce)
+        except TimeoutError as error:
+            raise BoxLost("the sandbox's first process does not answer") from error
 
     async def end(self) -> None:
         """End the shell and with it every process of its namespace; safe to repeat."""
