@@ -147,10 +147,11 @@ class EgressProxy:
             raise Refused(HTTPStatus.FORBIDDEN, f"{where} is refused: it is not on the list of allowed hosts")
         found = await self._addresses(target)
         is_private = any(host.covers(target.host, target.port) for host in self._private)
-        reasons = [] if is_private else [reason for address in found if (reason := why_not(address[1][0]))]
-        usable = [address for address in found if is_private or not why_not(address[1][0])]
+        judged = [(address, None if is_private else why_not(address[1][0])) for address in found]
+        usable = [address for address, trouble in judged if trouble is None]
         if not usable:
-            raise Refused(HTTPStatus.FORBIDDEN, f"{where} is refused: {reasons[0]}")
+            trouble = judged[0][1] if judged else "its name stands for no address"
+            raise Refused(HTTPStatus.FORBIDDEN, f"{where} is refused: {trouble}")
         async with _within(self._bounds.connect_s, HTTPStatus.GATEWAY_TIMEOUT, f"{where} does not answer"):
             connected = await _first(usable, where)
         one.address = connected.getpeername()[0]
