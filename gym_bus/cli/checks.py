@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gym_bus import local_model
-from gym_bus.cli.network_checks import check_network
 from gym_bus.errors import BadConfig
-from schemas.config import Bubblewrap, Docker, LocalModel, ReplayModel, ServedModel
+from schemas.config import LocalModel, ReplayModel, ServedModel
 from schemas.registry import EVENT_TYPES, upcast
 
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ def check_config(config: RunConfig, api_key: str | None, settings: Settings) -> 
         from adapters.benchmarks import load_tasks  # noqa: PLC0415  only then
 
         load_tasks(config.taskset)
-    if isinstance(config.sandbox, Bubblewrap | Docker):
-        check_network(config.sandbox)
     if config.sandbox.type == "bubblewrap" and config.agent.enable_tools and shutil.which("bwrap") is None:
         msg = (
             "sandbox: bubblewrap is not installed (no `bwrap` on PATH): `apt-get install bubblewrap`, "

@@ -25,6 +25,7 @@ from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from schemas.config import Docker
+from schemas.network import parse_hosts
 
 
 class DockerBox(EnclosedBox[ContainerShell]):
@@ -36,6 +37,7 @@ class DockerProvider:
 
     def __init__(self, config: Docker, work_dir: Path) -> None:
         self._config = config
+        self._private = parse_hosts(config.network.private)
         self._ledger = Ledger(config.ledger_path)
         self._is_root = os.getuid() == 0
         self._uid = int(config.user.partition(":")[0])
@@ -54,7 +56,7 @@ class DockerProvider:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Return what every machine of this provider can do beyond `Box`."""
-        return frozenset({"detached", "files", "pause", "snapshots", "way_out"})
+        return frozenset({"detached", "egress", "files", "pause", "snapshots", "way_out"})
 
     async def check(self) -> None:
         """Make a box, run a command, destroy it; raise `SandboxUnavailable` with what to do if that fails."""
@@ -97,7 +99,7 @@ class DockerProvider:
             del self._boxes[label]
             await self._rooms.remove(room)
 
-        box = self._boxes[label] = DockerBox(label, shell, self._config.limits, self._ledger, forget)
+        box = self._boxes[label] = DockerBox(label, shell, self._config.limits, self._ledger, forget, self._private)
         return box
 
     async def reap(self) -> int:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gym_bus.errors import Permanent
-from providers.sandboxes import BoxLost
-from providers.sandboxes.bubblewrap import BubblewrapBox, BubblewrapProvider
+from providers.sandboxes import BoxLost, SandboxProvider
 from providers.sandboxes.capabilities import WithEgress
-from schemas.config import Bubblewrap, NetworkPolicy
-from tests.support.attacked import RUN, RedAgent, room_of
+from providers.sandboxes.enclosed_box import EnclosedBox
+from schemas.config import NetworkPolicy
+from tests.support.attacked import RUN, RedAgent, provider_of, room_of
 from tests.support.egress_place import Upstream, names
 
 ASK = """
@@ -61,28 +64,34 @@ async def upstream() -> AsyncIterator[Upstream]:
     server.close()
 
 
+@dataclass
+class Boxed:
+    """A provider whose names lead to the upstream, which is private."""
+
+    provider: SandboxProvider
+    kind: str
+
+    async def agent(self, name: str = "1") -> tuple[RedAgent, EnclosedBox[Any]]:
+        """Return an agent and its box."""
+        box = await self.provider.create(f"{RUN}.{name}.b1")
+        assert isinstance(box, EnclosedBox)
+        return RedAgent(box, self.kind), box
+
+
 @pytest.fixture
-async def boxed(tmp_path: Path, upstream: Upstream) -> AsyncIterator[BubblewrapProvider]:
+async def boxed(tmp_path: Path, upstream: Upstream, kind: str) -> AsyncIterator[Boxed]:
     network = NetworkPolicy(private=(f"a.test:{upstream.port}", f"*.b.test:{upstream.port}"))
-    provider = BubblewrapProvider(Bubblewrap(network=network), tmp_path / "boxes")
-    yield provider
-    await provider.aclose()
+    async with provider_of(kind, tmp_path / "boxes", network=network) as provider:
+        yield Boxed(provider, kind)
 
 
 async def allow(box: WithEgress, *hosts: str) -> None:
     await box.allow(hosts)
 
 
-async def agent_in(provider: BubblewrapProvider, name: str = "1") -> tuple[RedAgent, BubblewrapBox]:
-    box = await provider.create(f"{RUN}.{name}.b1")
-    return RedAgent(box, "bubblewrap"), box
-
-
-async def test_ordinary_programs_reach_what_is_allowed_and_nothing_else(
-    boxed: BubblewrapProvider, upstream: Upstream
-) -> None:
+async def test_ordinary_programs_reach_what_is_allowed_and_nothing_else(boxed: Boxed, upstream: Upstream) -> None:
     """By the variables in their environment, in plain text and through a tunnel; refusals name the host and the reason."""
-    red, box = await agent_in(boxed)
+    red, box = await boxed.agent()
     assert "PROXY" not in (await red.said("env")).upper(), "nothing is open before it is asked for"
     port = upstream.port
     with names({"a.test": ["127.0.0.1"], "x.b.test": ["127.0.0.1"], "c.test": ["127.0.0.1"]}):
@@ -102,9 +111,9 @@ async def test_ordinary_programs_reach_what_is_allowed_and_nothing_else(
     ]  # fmt: skip
 
 
-async def test_the_way_out_is_not_a_way_in(boxed: BubblewrapProvider, upstream: Upstream) -> None:
+async def test_the_way_out_is_not_a_way_in(boxed: Boxed, upstream: Upstream) -> None:
     """Not to this machine by any of its names, not to clouds, not to an engine's socket; and no name is looked up for it."""
-    red, box = await agent_in(boxed)
+    red, box = await boxed.agent()
     with socket.create_server(("127.0.0.1", 0)) as bus, names({}) as looked_up:
         await allow(box, f"a.test:{upstream.port}")
         port = bus.getsockname()[1]
@@ -129,9 +138,9 @@ async def test_the_way_out_is_not_a_way_in(boxed: BubblewrapProvider, upstream: 
         assert interfaces == ["lo"]
 
 
-async def test_a_list_that_is_taken_back_ends_what_is_open(boxed: BubblewrapProvider, upstream: Upstream) -> None:
+async def test_a_list_that_is_taken_back_ends_what_is_open(boxed: Boxed, upstream: Upstream) -> None:
     """In the middle of a command; and programs that still have the address are refused."""
-    red, box = await agent_in(boxed)
+    red, box = await boxed.agent()
     with names({"a.test": ["127.0.0.1"]}):
         await allow(box, f"a.test:{upstream.port}")
         running = asyncio.create_task(red.script(TUNNEL, f"a.test:{upstream.port}"))
@@ -149,12 +158,29 @@ async def test_a_list_that_is_taken_back_ends_what_is_open(boxed: BubblewrapProv
         assert "ping" in (await red.script(TUNNEL, f"a.test:{upstream.port}", "b.test:1")).output
 
 
-async def test_each_box_has_its_own_list(boxed: BubblewrapProvider, upstream: Upstream) -> None:
-    """What one may reach another may not; a box's proxy is neither on this machine nor in another box, and ends with it."""
-    (red, box), (other, other_box) = await agent_in(boxed), await agent_in(boxed, "2")
+async def test_a_job_finds_the_way_as_commands_do(boxed: Boxed, upstream: Upstream) -> None:
+    """Also one whose shell stood before anything was allowed; and a shell that was killed is told again."""
+    red, box = await boxed.agent()
+    await box.start("true", key="first", timeout_s=10)
     with names({"a.test": ["127.0.0.1"]}):
         await allow(box, f"a.test:{upstream.port}")
-        refused = await other.run("python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8090), 2)'")
+        job = await box.start(
+            f"{red.python()} -c {shlex.quote(TUNNEL)} a.test:{upstream.port} x.test:1", key="j", timeout_s=20
+        )
+        async with asyncio.timeout(20):
+            while (await box.status(job)).is_running:
+                await asyncio.sleep(0.02)
+        assert b"ping" in await box.output_of(job)
+        await red.run("kill -9 -1; sleep 20", timeout_s=1)
+        assert "ping" in (await red.script(TUNNEL, f"a.test:{upstream.port}", "x.test:1")).output
+
+
+async def test_each_box_has_its_own_list(boxed: Boxed, upstream: Upstream) -> None:
+    """What one may reach another may not; a box's proxy is neither on this machine nor in another box, and ends with it."""
+    (red, box), (other, other_box) = await boxed.agent(), await boxed.agent("2")
+    with names({"a.test": ["127.0.0.1"]}):
+        await allow(box, f"a.test:{upstream.port}")
+        refused = await other.script("import socket; socket.create_connection(('127.0.0.1', 8090), 2)")
         assert "refused" in refused.output
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.1", 8090), 1)
@@ -171,16 +197,16 @@ async def test_each_box_has_its_own_list(boxed: BubblewrapProvider, upstream: Up
         await allow(box, "a.test")
 
 
-async def test_what_cannot_be_held_to_is_not_taken(boxed: BubblewrapProvider) -> None:
+async def test_what_cannot_be_held_to_is_not_taken(boxed: Boxed) -> None:
     """A pattern that says something else, too many of them; nothing changes, and the box goes on."""
-    red, box = await agent_in(boxed)
+    red, box = await boxed.agent()
     for wrong in (["10.0.0.0/8"], ["*"], [f"h{n}.test" for n in range(300)]):
         with pytest.raises(Permanent):
             await allow(box, *wrong)
     assert "PROXY" not in (await red.said("env")).upper()
-    await red.run(
-        "python3 -c 'import socket, time; s = socket.create_server((\"127.0.0.1\", 8090)); time.sleep(60)' & sleep 1"
-    )
+    listen = "import socket, time; s = socket.create_server(('127.0.0.1', 8090)); open('up', 'w'); time.sleep(60)"
+    started = f"{red.python()} -c {shlex.quote(listen)} >/dev/null 2>&1"
+    await red.run(f"{started} & until [ -e up ]; do sleep 0.1; done", timeout_s=20)
     with pytest.raises(BoxLost, match="in use"):
         await allow(box, "a.test")
     assert await red.said("echo on") == "on\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import re
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from providers.sandboxes import SandboxProvider
+from providers.sandboxes.capabilities import WithDetached
 from tests.support.attacked import RUN, RedAgent
 from tests.support.host_world import PROBE, HostWorld, host_world
 
@@ -129,3 +131,16 @@ async def test_a_box_reaches_nothing_else(
     assert [line for line in lines if line.startswith("found")] == []
     assert lines == FINISHED, done.output
     assert not done.truncated
+
+
+@pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")
+async def test_a_job_reaches_no_more_than_a_command(world: HostWorld, red: RedAgent) -> None:
+    """What goes on beside commands is started in another way, and is held by the same."""
+    assert isinstance(red.box, WithDetached)
+    script = f"set -- {shlex.join(world.targets)}; export PROBE_PYTHON='{red.python()}'\n{PROBE.read_text()}"
+    job = await red.box.start(script, key="probe", timeout_s=WITHIN_S)
+    async with asyncio.timeout(WITHIN_S):
+        while (await red.box.status(job)).is_running:
+            await asyncio.sleep(0.1)
+    lines = (await red.box.output_of(job)).decode().splitlines()
+    assert [line for line in lines if "GYM_BUS_JOB" not in line] == FINISHED

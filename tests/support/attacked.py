@@ -14,7 +14,7 @@ import pytest
 
 from providers.sandboxes import Box, ExecResult, SandboxProvider, make_provider
 from providers.sandboxes.rooms import Room
-from schemas.config import Bubblewrap, Docker, SandboxLimits
+from schemas.config import Bubblewrap, Docker, NetworkPolicy, SandboxLimits
 from tests.support.carried_python import carry, command_of
 from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, USER, needs_engine
 
@@ -30,12 +30,15 @@ _names = itertools.count(1)
 
 
 @asynccontextmanager
-async def provider_of(kind: str, path: Path, limits: SandboxLimits = LIMITS) -> AsyncIterator[SandboxProvider]:
+async def provider_of(
+    kind: str, path: Path, limits: SandboxLimits = LIMITS, network: NetworkPolicy | None = None
+) -> AsyncIterator[SandboxProvider]:
     """Give a real provider; a test fails where it cannot make machines."""
+    network = network or NetworkPolicy()
     config = {
-        "bubblewrap": Bubblewrap(limits=limits),
-        "docker": Docker(image=IMAGE, user=USER, limits=limits),
-        "podman": Docker(image=PODMAN_IMAGE, user=USER, socket=PODMAN_SOCKET, limits=limits),
+        "bubblewrap": Bubblewrap(limits=limits, network=network),
+        "docker": Docker(image=IMAGE, user=USER, limits=limits, network=network),
+        "podman": Docker(image=PODMAN_IMAGE, user=USER, socket=PODMAN_SOCKET, limits=limits, network=network),
     }[kind]
     provider = make_provider(config, path)
     try:

@@ -16,7 +16,7 @@ MODULES: Final = (
 """What scripts in tests import; what these import comes along."""
 _NEEDED: Final = f"""
 import {MODULES}
-import encodings.idna, json, sys, urllib.request
+import encodings.idna, http.client, json, sys, urllib.request
 files = [m.__file__ for m in list(sys.modules.values()) if getattr(m, "__file__", None)]
 print(json.dumps({{"stdlib": sys.path[1], "files": files}}))
 """

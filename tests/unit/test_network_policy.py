@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from gym_bus.cli.checks import check_config
 from gym_bus.cli.eval_run import resolve
-from gym_bus.cli.network_checks import HOLD_TO_LISTS
 from gym_bus.errors import BadConfig, Permanent
-from gym_bus.settings import Settings
 from providers.sandboxes import PROVIDERS, make_provider
 from providers.sandboxes.phases import PHASES, PhaseChanged, enter, reach_in
-from schemas.config import Bubblewrap, Docker, Inline, JsonlTaskset, NetworkPolicy, Reach, RunConfig, UnsafeLocal
+from schemas.config import Bubblewrap, Docker, Inline, NetworkPolicy, Reach, UnsafeLocal
 
 POLICY = NetworkPolicy(install=Reach(allow=("mirror.example:8080",)), agent=Reach(allow=("a.example", "*.b.example")))
 
@@ -58,21 +55,22 @@ def test_a_bad_list_is_refused_with_its_place(network: dict[str, Any], words: st
     assert "network" in str(caught.value)
 
 
-async def test_lists_need_a_sandbox_that_is_held_to_them(tmp_path: Path) -> None:
-    """Said before the run starts, naming the key; and the table of those that can is the providers' own word."""
-    tasks = tmp_path / "t.jsonl"
-    tasks.write_text('{"question": "q", "answer": "a"}\n')
-    taskset = JsonlTaskset(jsonl_fpath=str(tasks))
-    settings = Settings(data_dir=tmp_path)
-    config = RunConfig(taskset=taskset, sandbox=Docker(image="i", network=POLICY))
-    with pytest.raises(
-        BadConfig, match=r"sandbox\.network\.install\.allow, sandbox\.network\.agent\.allow: sandbox.type=docker"
-    ):
-        check_config(config, None, settings)
-    check_config(RunConfig(taskset=taskset, sandbox=Bubblewrap(network=POLICY)), None, settings)
+@pytest.mark.parametrize("kind", ["inline", "unsafe_local"])
+def test_a_sandbox_that_cannot_be_held_to_a_list_has_none(kind: str) -> None:
+    """Said before the run starts, naming the key."""
+    overrides = [
+        "taskset={type: jsonl, jsonl_fpath: x}",
+        f"sandbox={{type: {kind}, network: {{agent: {{allow: [a.example]}}}}}}",
+    ]
+    with pytest.raises(BadConfig, match=r"network"):
+        resolve({"overrides": overrides}, {})
+
+
+async def test_a_sandbox_that_has_lists_is_held_to_them(tmp_path: Path) -> None:
+    """Whose configuration knows `network`, whose provider has the capability, and its machines the method."""
     sandboxes = (Bubblewrap(), Docker(image="i"), Inline(), UnsafeLocal())
     assert {one.type for one in sandboxes} == set(PROVIDERS)
     for sandbox in sandboxes:
         provider = make_provider(sandbox, tmp_path / sandbox.type)
-        assert ("egress" in provider.capabilities) == (sandbox.type in HOLD_TO_LISTS), sandbox.type
+        assert ("egress" in provider.capabilities) == ("network" in type(sandbox).model_fields), sandbox.type
         await provider.aclose()
