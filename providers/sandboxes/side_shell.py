@@ -12,7 +12,6 @@ import os
 import secrets
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from typing import Final
 
 from gym_bus.errors import Permanent
@@ -103,10 +102,13 @@ class SideShell:
         """Put variables into the environment of every later command."""
         async with self._one_at_a_time:
             self._exports += exports(variables)
-            if self._input >= 0:
-                with suppress(BrokenPipeError):  # it is dead; the next one is told when it starts
-                    async with asyncio.timeout(START_TIMEOUT_S):
-                        await write_all(self._input, self._exports.encode())
+            if self._input < 0:
+                return
+            try:
+                async with asyncio.timeout(START_TIMEOUT_S):
+                    await write_all(self._input, self._exports.encode())
+            except (BrokenPipeError, TimeoutError):  # the next one is told when it starts
+                self._hang_up()
 
     def close(self) -> None:
         """Let it end; whoever waits for something is told that it is gone. Safe to repeat."""

@@ -5,6 +5,7 @@ It needs two things of a box, whatever its provider: a way out, and a way to put
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -48,6 +49,7 @@ class Egress:
         self._set_environment = set_environment
         self._proxy = EgressProxy(private=private, bounds=bounds, on_attempt=on_attempt)
         self._handle: int | None = None
+        self._opening = asyncio.Lock()
         self._is_open = False
 
     @property
@@ -66,8 +68,9 @@ class Egress:
             msg = f"a sandbox may reach {HOSTS_MAX} hosts at most, not {len(wanted)}: use `*.name`"
             raise Permanent(msg)
         self._proxy.allow(wanted, phase)
-        if wanted and not self._is_open:
-            await self._open()
+        async with self._opening:
+            if wanted and not self._is_open:
+                await self._open()
 
     async def close(self) -> None:
         """End every connection, and the proxy; safe to repeat."""
