@@ -20,20 +20,19 @@ def remove_tree(path: Path) -> None:
     files bounds how deep it may be. The names that are given there cannot be known beforehand.
     """
     mark = f".{secrets.token_hex(8)}-"
-    try:
-        with _opened(str(path)) as top:
-            waiting = _cleared(top, top, mark, 0)
-            moved = len(waiting)
-            while waiting:
-                name = waiting.pop()
-                with _opened(name, top) as inner:
-                    found = _cleared(inner, top, mark, moved)
-                moved += len(found)
-                waiting += found
-                os.rmdir(name, dir_fd=top)
-        path.rmdir()
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return
+    with _opened(str(path)) as top:
+        waiting = _cleared(top, top, mark, 0)
+        moved = len(waiting)
+        while waiting:
+            name = waiting.pop()
+            with _opened(name, top) as inner:
+                found = _cleared(inner, top, mark, moved)
+            moved += len(found)
+            waiting += found
+            os.rmdir(name, dir_fd=top)
+    path.rmdir()
 
 
 def _cleared(handle: int, top: int, mark: str, number: int) -> list[str]:
@@ -42,13 +41,15 @@ def _cleared(handle: int, top: int, mark: str, number: int) -> list[str]:
         found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     moved: list[str] = []
     for name, is_directory in found:
-        if not is_directory:
-            os.unlink(name, dir_fd=handle)
-            continue
-        moved.append(f"{mark}{number + len(moved)}")
-        with suppress(PermissionError):
-            _unlock(name, handle)  # a directory can be moved by who may write to it
-        os.rename(name, moved[-1], src_dir_fd=handle, dst_dir_fd=top)
+        with suppress(FileNotFoundError):  # gone meanwhile
+            if not is_directory:
+                os.unlink(name, dir_fd=handle)
+                continue
+            with suppress(PermissionError):
+                _unlock(name, handle)  # a directory can be moved by who may write to it
+            there = f"{mark}{number + len(moved)}"
+            os.rename(name, there, src_dir_fd=handle, dst_dir_fd=top)
+            moved.append(there)
     return moved
 
 
