@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
+from schemas.network import parse_hosts
 from schemas.tokens import LogprobKind
 from schemas.values import Sampling
 
@@ -353,11 +354,43 @@ class SandboxLimits(Frozen):
     job_output_mib: int = Field(default=16, ge=1, le=1024)
 
 
+class Reach(Frozen):
+    """The hosts that a sandbox may reach: `name` (port 443), `name:port`, `*.name`; see `schemas.network`."""
+
+    allow: tuple[str, ...] = Field(default=(), max_length=256)
+
+    @field_validator("allow")
+    @classmethod
+    def _are_names(cls, allow: tuple[str, ...]) -> tuple[str, ...]:
+        parse_hosts(allow)
+        return allow
+
+
+class NetworkPolicy(Frozen):
+    """What a sandbox may reach in each phase of a rollout: while it is made ready, while the agent works, while it is graded.
+
+    By default nothing. Names lead to public addresses only; those in `private` (written as in the lists) may lead to this machine
+    and its neighbours as well. Addresses and ranges of them cannot be allowed.
+    """
+
+    install: Reach = Reach()
+    agent: Reach = Reach()
+    verify: Reach = Reach()
+    private: tuple[str, ...] = Field(default=(), max_length=256)
+
+    @field_validator("private")
+    @classmethod
+    def _are_names(cls, private: tuple[str, ...]) -> tuple[str, ...]:
+        parse_hosts(private)
+        return private
+
+
 class Bubblewrap(Tagged):
-    """A sandbox of namespaces: no network, read-only system, no capabilities, a non-root user."""
+    """A sandbox of namespaces: no network but what `network` allows, read-only system, no capabilities, a non-root user."""
 
     type: Literal["bubblewrap"] = "bubblewrap"
     limits: SandboxLimits = SandboxLimits()
+    network: NetworkPolicy = NetworkPolicy()
     ledger_path: str | None = None
 
 
@@ -388,6 +421,7 @@ class Docker(Tagged):
     type: Literal["docker"] = "docker"
     image: str = Field(min_length=1)
     limits: SandboxLimits = SandboxLimits()
+    network: NetworkPolicy = NetworkPolicy()
     user: str = Field(default="1000:1000", pattern=r"^[1-9]\d{0,9}:\d{1,10}$")
     socket: str | None = None
     ledger_path: str | None = None

@@ -1,9 +1,9 @@
 """The default sandbox: bubblewrap, with a shell standing in it.
 
-No network, a read-only system, no capabilities, a user without rights (of its own for each box if we are root), and
-only /box, /tmp and /dev/shm to write to. Namespaces are not a virtual machine: the kernel is shared with the host. What
-is bounded is each process (CPU time, size of a file), the number of processes, and /tmp. Memory is bounded for a box as a whole
-where root can make control groups, else process by process.
+No network, a read-only system, no capabilities, a user without rights (of its own for each box if we are root), a filter
+of system calls, and only /box, /tmp and /dev/shm to write to. Namespaces are not a virtual machine: the kernel is shared
+with the host. What is bounded is each process (CPU time, size of a file), the number of processes, and /tmp. Memory is bounded
+for a box as a whole where root can make control groups, else process by process.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import Final
 
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, SandboxUnavailable
-from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, Tools, argv
+from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, Tools, argv, with_filter
 from providers.sandboxes.capabilities import Terminal
 from providers.sandboxes.control_groups import BoxGroup, Groups, memory_hierarchy, remove_groups_of
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
+from providers.sandboxes.seccomp import filter_to_read
 from providers.sandboxes.side_terminal import SideTerminal
 from providers.sandboxes.standing_shell import StandingShell
 from schemas.config import Bubblewrap
+from schemas.network import parse_hosts
 
 INSTALL: Final = "apt-get install bubblewrap"
 ADVICE: Final = (
@@ -53,6 +55,7 @@ class BubblewrapProvider:
 
     def __init__(self, config: Bubblewrap, work_dir: Path) -> None:
         self._limits = config.limits
+        self._private = parse_hosts(config.network.private)
         self._ledger = Ledger(config.ledger_path)
         self._is_root = os.getuid() == 0
         work_dir = work_dir.absolute()
@@ -69,7 +72,7 @@ class BubblewrapProvider:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Return what every machine of this provider can do beyond `Box`."""
-        always: frozenset[Capability] = frozenset({"detached", "files", "pause", "snapshots", "way_out"})
+        always: frozenset[Capability] = frozenset({"detached", "egress", "files", "pause", "snapshots", "way_out"})
         with_script: frozenset[Capability] = frozenset({"terminal"})
         return always | with_script if shutil.which("script", path=ENVIRONMENT["PATH"]) else always
 
@@ -95,7 +98,7 @@ class BubblewrapProvider:
             del self._boxes[label]
             await self._rooms.remove(room)
 
-        box = self._boxes[label] = BubblewrapBox(label, shell, self._limits, self._ledger, forget)
+        box = self._boxes[label] = BubblewrapBox(label, shell, self._limits, self._ledger, forget, self._private)
         return box
 
     async def reap(self) -> int:
@@ -151,23 +154,32 @@ class BubblewrapProvider:
 
 def _spawn(command: list[str]) -> subprocess.Popen[bytes]:
     """Start a box. This thread must outlive it: its end is what the kernel takes for the end of the parent."""
-    return subprocess.Popen(  # noqa: S603  our own arguments; labels are only part of a path
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        cwd="/",
-        env=ENVIRONMENT,
-    )
+    with filter_to_read() as seccomp:
+        return subprocess.Popen(  # noqa: S603  our own arguments; labels are only part of a path
+            with_filter(command, seccomp),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            cwd="/",
+            env=ENVIRONMENT,
+            pass_fds=(seccomp,),
+        )
 
 
 def _complaint(command: list[str]) -> str:
     """Return what bwrap says about a box that did not start. Blocking."""
     try:
-        tried = subprocess.run(  # noqa: S603  the same
-            command, stdin=subprocess.DEVNULL, capture_output=True, env=ENVIRONMENT, timeout=10, check=False
-        )
+        with filter_to_read() as seccomp:
+            tried = subprocess.run(  # noqa: S603  the same
+                with_filter(command, seccomp),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=ENVIRONMENT,
+                pass_fds=(seccomp,),
+                timeout=10,
+                check=False,
+            )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return tried.stderr.decode(errors="replace").strip()[:500]

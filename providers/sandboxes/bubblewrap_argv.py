@@ -45,13 +45,18 @@ def argv(tools: Tools, room: Room, limits: SandboxLimits) -> list[str]:
         "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL",
         "--ro-bind", "/usr", "/usr", *_top_level(),
         "--ro-bind-try", "/etc/alternatives", "/etc/alternatives",
-        "--proc", "/proc", "--dev", "/dev",
+        "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev",
         *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev", *size, "--tmpfs", "/tmp",  # noqa: S108  in the box
         "--bind", str(room.work), "/box", "--ro-bind", str(room.pipes), PIPES_IN_BOX,
         "--ro-bind", str(tools.shell), SHELL_IN_BOX, "--remount-ro", "/", "--chdir", "/box", "--clearenv",
         *(part for name, value in ENVIRONMENT.items() for part in ("--setenv", name, value)),
         SHELL_IN_BOX,
     ]  # fmt: skip
+
+
+def with_filter(command: list[str], descriptor: int) -> list[str]:
+    """Return a box's command line with the filter of system calls that bwrap reads from `descriptor`; it holds for all that follows."""
+    return [*command[:-1], "--seccomp", str(descriptor), command[-1]]
 
 
 def _top_level() -> list[str]:

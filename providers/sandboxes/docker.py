@@ -1,6 +1,6 @@
 """Sandboxes in containers, of Docker or of podman behind its Docker-compatible socket.
 
-No network, a read-only image, no capabilities and none to be had, a user without rights, the engine's own seccomp filter, and only
+No network, a read-only image, no capabilities and none to be had, a user without rights, our filter of system calls, and only
 /box, /tmp and /dev/shm to write to. Memory and processes are bounded for a box as a whole; its files in /box, which lie on the
 host beside those of bubblewrap, are bounded one by one. Containers are not virtual machines: the kernel is shared with the host.
 """
@@ -23,11 +23,13 @@ from providers.sandboxes.capabilities import Terminal
 from providers.sandboxes.docker_container import body_of, name_of
 from providers.sandboxes.docker_engine import Engine, EngineRefused
 from providers.sandboxes.docker_owners import LABEL, containers_of, is_orphan, labels_of, reap, remove
+from providers.sandboxes.docker_seccomp import seccomp_option
 from providers.sandboxes.docker_shell import ContainerShell
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from schemas.config import Docker
+from schemas.network import parse_hosts
 
 USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
@@ -54,6 +56,7 @@ class DockerProvider:
 
     def __init__(self, config: Docker, work_dir: Path) -> None:
         self._config = config
+        self._private = parse_hosts(config.network.private)
         self._ledger = Ledger(config.ledger_path)
         self._is_root = os.getuid() == 0
         self._uid = int(config.user.partition(":")[0])
@@ -62,6 +65,7 @@ class DockerProvider:
         self._engine = Engine(config.socket)
         self._boxes: dict[str, DockerBox] = {}
         self._has_reaped = False
+        self._seccomp: str | None = None
 
     @property
     def name(self) -> str:
@@ -71,7 +75,9 @@ class DockerProvider:
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Return what every machine of this provider can do beyond `Box`."""
-        always: frozenset[Capability] = frozenset({"detached", "files", "pause", "snapshots", "terminal", "way_out"})
+        always: frozenset[Capability] = frozenset(
+            {"detached", "egress", "files", "pause", "snapshots", "terminal", "way_out"}
+        )
         as_root: frozenset[Capability] = frozenset({"users"})  # to end at its deadline what another user started
         return always | as_root if self._is_root else always
 
@@ -118,7 +124,7 @@ class DockerProvider:
             del self._boxes[label]
             await self._rooms.remove(room)
 
-        box = self._boxes[label] = DockerBox(label, shell, self._config.limits, self._ledger, forget)
+        box = self._boxes[label] = DockerBox(label, shell, self._config.limits, self._ledger, forget, self._private)
         return box
 
     async def reap(self) -> int:
@@ -154,7 +160,11 @@ class DockerProvider:
 
     async def _start(self, label: str, room: Room) -> ContainerShell:
         """Create and start the container; nothing is left of it if that fails."""
-        create = self._engine.client.containers.create(body_of(self._config, label, room), name=name_of(label))
+        if self._seccomp is None:
+            self._seccomp = await seccomp_option(self._engine, self._rooms.own)
+        body = body_of(self._config, label, room)
+        body["HostConfig"]["SecurityOpt"].append(self._seccomp)
+        create = self._engine.client.containers.create(body, name=name_of(label))
         try:
             container = await self._engine.ask(f"sandbox {label}: creating a container", create)
         except EngineRefused as error:

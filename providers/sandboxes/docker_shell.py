@@ -18,7 +18,7 @@ import os
 import secrets
 import shlex
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -35,7 +35,7 @@ from providers.sandboxes.docker_line import Line
 from providers.sandboxes.docker_owners import remove
 from providers.sandboxes.docker_terminal import EngineTerminal
 from providers.sandboxes.output import Output
-from providers.sandboxes.processes import KILLED, in_namespace_of, out_of_memory, result, ulimits
+from providers.sandboxes.processes import KILLED, exports, in_namespace_of, out_of_memory, result, ulimits
 from providers.sandboxes.rooms import Room
 from providers.sandboxes.side_shell import SideShell
 from schemas.config import SandboxLimits
@@ -84,6 +84,7 @@ class ContainerShell:
         self._shell: Line | None = None
         self._deaths = 0
         self._is_shared = False
+        self._exports = ""
         self.is_alive = True
 
     async def start(self) -> None:
@@ -158,6 +159,19 @@ class ContainerShell:
         if code != 0 and self._deaths > deaths:
             return out_of_memory(KILLED if code is None else code, output, duration_s)
         return result(KILLED if code is None else code, output, duration_s)
+
+    async def set_environment(self, variables: Mapping[str, str]) -> None:
+        """Put variables into the environment of every later command, of this shell and of those after it; raises `BoxLost`."""
+        self._exports += exports(variables)
+        if shell := self._shell:
+            nonce = secrets.token_hex(8)
+            try:
+                async with asyncio.timeout(KILL_TIMEOUT_S):
+                    await shell.write(f'{self._exports}deaths; echo "{nonce} 0 $deaths"\n')
+                    if await self._hear(shell, nonce) is None:
+                        await self._clear()  # it was killed; the next one is told when it starts
+            except TimeoutError as error:
+                raise BoxLost("its shell does not answer") from error
 
     async def first_pid(self) -> int:
         """Return the pid of the container's first process as the engine sees it, which is on this host; raises `BoxLost`."""
@@ -239,7 +253,7 @@ class ContainerShell:
         try:
             await self._engine.ask("starting a shell", shell.open())
             async with asyncio.timeout(START_TIMEOUT_S):
-                await shell.write(f'{functions}deaths; echo "{nonce} 0 $deaths"\n')
+                await shell.write(f'{functions}{self._exports}deaths; echo "{nonce} 0 $deaths"\n')
                 code = await self._hear(shell, nonce)
         except TimeoutError as error:
             await shell.hang_up()

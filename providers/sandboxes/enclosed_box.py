@@ -1,21 +1,25 @@
-"""A box on this host with namespaces of its own: it can be given one way out, and be stopped where it is."""
+"""A box on this host with namespaces of its own: it can be given a way out, a list of hosts to reach, and be stopped where it is."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gym_bus.blobs import Blobs
 from gym_bus.errors import Permanent
 from providers.sandboxes.base import BoxLost
+from providers.sandboxes.egress import Egress
+from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.local_box import LocalBox, Shell
 from providers.sandboxes.snapshots import Taken
 from providers.sandboxes.way_out import PORT, WayOut
+from schemas.config import SandboxLimits
+from schemas.network import Host
 from schemas.snapshots import Manifest
 
 
@@ -24,6 +28,10 @@ class EnclosedShell(Shell, Protocol):
 
     async def first_pid(self) -> int:
         """Return the pid, as this host sees it, of the box's first process; raises `BoxLost`."""
+        ...
+
+    async def set_environment(self, variables: Mapping[str, str]) -> None:
+        """Put variables into the environment of every later command; raises `BoxLost`. Not while one runs."""
         ...
 
     async def freeze(self) -> None:
@@ -39,14 +47,23 @@ EnclosedT = TypeVar("EnclosedT", bound=EnclosedShell)
 
 
 class EnclosedBox(LocalBox[EnclosedT]):
-    """See the module."""
+    """See the module. `private` are hosts whose addresses need not be public; `egress` tells what was tried."""
 
     _ways_out: tuple[WayOut, ...] = ()
     _is_paused = False
 
-    @cached_property
-    def _keeping(self) -> asyncio.Lock:
-        return asyncio.Lock()
+    def __init__(
+        self,
+        label: str,
+        shell: EnclosedT,
+        limits: SandboxLimits,
+        ledger: Ledger,
+        forget: Callable[[], Awaitable[None]],
+        private: Sequence[Host] = (),
+    ) -> None:
+        super().__init__(label, shell, limits, ledger, forget)
+        self._keeping = asyncio.Lock()
+        self.egress = Egress(shell.room.path, self.open_way_out, self._set_environment, private=private)
 
     async def open_way_out(self, gateway: Path, port: int = PORT) -> str:
         """See `WithWayOut`."""
@@ -74,6 +91,12 @@ class EnclosedBox(LocalBox[EnclosedT]):
                     await self._shell.thaw()
             return replace(taken, paused_s=round(time.monotonic() - began, 4))
 
+    async def allow(self, hosts: Sequence[str]) -> None:
+        """See `WithEgress`."""
+        self._check("it reaches nothing")
+        with self._named():
+            await self.egress.allow(hosts)
+
     async def pause(self) -> None:
         """See `WithPause`. Commands, jobs and files are refused until it goes on; the clock of a job's time limit is not stopped."""
         async with self._one_at_a_time:
@@ -100,7 +123,14 @@ class EnclosedBox(LocalBox[EnclosedT]):
                 await self._shell.thaw()
             self._is_paused = False
 
+    async def _set_environment(self, variables: Mapping[str, str]) -> None:
+        async with self._one_at_a_time:
+            self._ready("nothing was set")
+            await self._shell.set_environment(variables)
+        await self._side.set_environment(variables)
+
     async def _leave(self) -> None:
+        await self.egress.close()
         for way in self._ways_out:
             await way.close()
         with suppress(BoxLost):

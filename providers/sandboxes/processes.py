@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final, Literal
@@ -16,6 +18,8 @@ from schemas.config import SandboxLimits
 FIRST_SIGNAL_CODE: Final = 129
 KILLED: Final = 128 + 9
 LAST_SIGNAL_CODE: Final = 128 + 64
+OPEN_FILES: Final = 4096
+"""What a process may have open: with all of a box's processes far less than what a host can open, which nothing else divides."""
 COMMAND_MAX_BYTES: Final = 131_071
 """Linux takes no longer argument (MAX_ARG_STRLEN)."""
 
@@ -78,12 +82,18 @@ def ulimits(limits: SandboxLimits, *, processes: bool, memory: bool = True) -> s
         "ulimit -c 0",
         f"ulimit -f {limits.file_mib * 2048}",  # blocks of 512 bytes, in every POSIX shell
         f"ulimit -t {limits.cpu_s}",
+        f"ulimit -n {OPEN_FILES}",
     ]
     if memory:
         settings.append(f"ulimit -v {limits.memory_mib * 1024}")
     if processes:  # dash calls it -p, bash -u
         settings.append(f"ulimit -p {limits.processes} || ulimit -u {limits.processes}")
     return "{ " + "; ".join(settings) + "; } 2>/dev/null"
+
+
+def exports(variables: Mapping[str, str]) -> str:
+    """Return shell text that puts variables into the environment of what is started from then on."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
 
 
 async def exited(pid: int, timeout_s: float) -> bool:

@@ -14,16 +14,16 @@ import itertools
 import os
 import re
 import secrets
-import shutil
 import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from providers.sandboxes.base import SandboxUnavailable
 from providers.sandboxes.mounts import mount_bounded, unmount
+from providers.sandboxes.removal import remove_tree
 
 FALLBACK_PARENT: Final = Path("/var/tmp")  # noqa: S108  the directory in it is ours, checked, and not writable to others
 
@@ -164,23 +164,6 @@ def reachable_parent(work_dir: Path) -> Path:
     if all(not path.exists() or path.stat().st_mode & stat.S_IXOTH for path in (work_dir, *work_dir.parents)):
         return work_dir
     return FALLBACK_PARENT / f"gym-bus-{hashlib.sha256(bytes(work_dir)).hexdigest()[:12]}"
-
-
-def remove_tree(path: Path) -> None:
-    """Remove `path` with everything in it, also directories their owner locked himself out of; never follows links."""
-
-    def unlock(_function: Any, name: str, _error: Any) -> None:
-        """Give ourselves the rights and try once more."""
-        if not os.path.lexists(name):
-            return
-        os.chmod(os.path.dirname(name), 0o700)  # noqa: PTH101,PTH120  str is what rmtree hands over
-        if os.path.isdir(name) and not os.path.islink(name):  # noqa: PTH112,PTH114
-            os.chmod(name, 0o700)  # noqa: PTH101
-            shutil.rmtree(name, ignore_errors=True)
-        else:
-            os.unlink(name)  # noqa: PTH108
-
-    shutil.rmtree(path, onerror=unlock)
 
 
 def _remove_rooms(path: Path) -> None:

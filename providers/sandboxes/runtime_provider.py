@@ -24,7 +24,8 @@ from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.local_box import LocalBox
 from providers.sandboxes.marks import kill_marked
 from providers.sandboxes.processes import ulimits
-from providers.sandboxes.rooms import Room, Rooms, remove_tree
+from providers.sandboxes.removal import remove_tree
+from providers.sandboxes.rooms import Room, Rooms
 from providers.sandboxes.standing_shell import StandingShell
 from schemas.config import SandboxLimits
 

@@ -11,12 +11,13 @@ import asyncio
 import os
 import secrets
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from gym_bus.errors import Permanent
 from providers.sandboxes.base import BoxLost
 from providers.sandboxes.named_pipes import named_pipe, write_all
+from providers.sandboxes.processes import exports
 from providers.sandboxes.rooms import Room
 
 MARK: Final = "GYM_BUS_JOB"
@@ -66,6 +67,7 @@ class SideShell:
         self.view = view
         self._program = program
         self._bounds = bounds
+        self._exports = ""
         self._loop = asyncio.get_running_loop()
         self._one_at_a_time = asyncio.Lock()
         self._input = self._answers = -1
@@ -96,6 +98,18 @@ class SideShell:
                 raise
         return done
 
+    async def set_environment(self, variables: Mapping[str, str]) -> None:
+        """Put variables into the environment of every later command."""
+        async with self._one_at_a_time:
+            self._exports += exports(variables)
+            if self._input < 0:
+                return
+            try:
+                async with asyncio.timeout(START_TIMEOUT_S):
+                    await write_all(self._input, self._exports.encode())
+            except (BrokenPipeError, TimeoutError):  # the next one is told when it starts
+                self._hang_up()
+
     def close(self) -> None:
         """Let it end; whoever waits for something is told that it is gone. Safe to repeat."""
         self._is_over = True
@@ -125,7 +139,7 @@ class SideShell:
                 await self._launch(f"exec {self._program} <{self.view}/{input_} >{self.view}/{output}")
                 functions = _FUNCTIONS.format(ulimits=self._bounds, mark=MARK, pipes=self.view)
                 async with asyncio.timeout(START_TIMEOUT_S):
-                    await write_all(write, f"{functions}echo {nonce} 0 >&5\n".encode(), or_done=hello)
+                    await write_all(write, f"{functions}{self._exports}echo {nonce} 0 >&5\n".encode(), or_done=hello)
                     code = await hello
                 if code is not None:
                     # our end of it read as well until now: from here on its death is seen

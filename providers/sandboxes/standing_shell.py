@@ -17,6 +17,7 @@ import os
 import secrets
 import shlex
 import subprocess
+from collections.abc import Mapping
 from typing import Final
 
 from providers.sandboxes.base import BoxLost, CreateFailed, ExecResult
@@ -29,6 +30,7 @@ from providers.sandboxes.processes import (
     children,
     descendants,
     exited,
+    exports,
     is_first,
     kill,
     out_of_memory,
@@ -135,6 +137,16 @@ class StandingShell:
 
     def _deaths(self) -> int:
         return self._memory.deaths() if self._memory else 0
+
+    async def set_environment(self, variables: Mapping[str, str]) -> None:
+        """Put variables into the environment of every later command; raises `BoxLost`. Not while a command runs."""
+        nonce = secrets.token_hex(8)
+        try:
+            async with asyncio.timeout(KILL_TIMEOUT_S):
+                await self._write(f"{exports(variables)}echo {nonce} 0\n")
+                await self._answer(nonce)
+        except TimeoutError as error:
+            raise BoxLost("the sandbox's first process does not answer") from error
 
     async def end(self) -> None:
         """End the shell and with it every process of its namespace; safe to repeat."""

@@ -51,6 +51,7 @@ async def test_the_user_has_no_rights(box: Box) -> None:
     assert status.startswith("1000\n")
     assert [line.split()[1] for line in status.splitlines() if line.startswith("Cap")] == ["0" * 16] * 5
     assert "NoNewPrivs:\t1" in status
+    assert "Seccomp:\t2" in status
     assert (await box.exec("unshare -U true", key="k", timeout_s=10)).exit_code != 0
 
 

@@ -61,7 +61,7 @@ async def test_the_user_has_no_rights(box: Box) -> None:
     assert status.splitlines()[:2] == USER.split(":")
     assert [line.split()[1] for line in status.splitlines() if line.startswith("Cap")] == ["0" * 16] * 5
     assert "NoNewPrivs:\t1" in status
-    assert "Seccomp:\t2" in status, "the engine's own filter"
+    assert "Seccomp:\t2" in status, "a filter of system calls"
     assert (await box.exec("unshare -U true", key="k", timeout_s=10)).exit_code != 0
 
 

@@ -1,0 +1,88 @@
+"""Removing directories that somebody made so that they could not be removed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from providers.sandboxes.removal import remove_tree
+
+
+def test_depth_does_not_matter(tmp_path: Path) -> None:
+    """Far deeper than a path can be long, than Python recurses, and than files can be open."""
+    top = tmp_path / "top"
+    top.mkdir()
+    here = os.open(top, os.O_RDONLY)
+    for _ in range(25_000):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("file", os.O_CREAT, dir_fd=here))
+    os.close(here)
+    remove_tree(top)
+    assert not top.exists()
+
+
+def test_links_lead_nowhere(tmp_path: Path) -> None:
+    """What they point to stays, with its rights, whether it is a file, a directory or the way up."""
+    kept = tmp_path / "kept"
+    kept.mkdir(mode=0o755)
+    (kept / "file").write_text("mine")
+    top = tmp_path / "top"
+    (top / "a" / "b").mkdir(parents=True)
+    for place in (top, top / "a", top / "a" / "b"):
+        (place / "out").symlink_to(kept)
+        (place / "up").symlink_to("..")
+        os.link(kept / "file", place / "second")
+    os.mkfifo(top / "a" / "pipe")
+    remove_tree(top)
+    assert not top.exists()
+    assert (kept / "file").read_text() == "mine"
+    assert kept.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_top_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    with pytest.raises(OSError, match=r"irectory|symbolic"):
+        remove_tree(tmp_path / "link")
+    assert (tmp_path / "kept" / "file").exists()
+
+
+@pytest.mark.parametrize("uid", [0, 54_321])
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_locks_do_not_matter_to_root_nor_to_the_owner(tmp_path: Path, uid: int) -> None:
+    """Directories without any right, in each other; whoever owns them removes them, in a process without other rights."""
+    tmp_path.chmod(0o711)
+    for parent in tmp_path.parents:
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(0o711)
+    home = tmp_path / "home"
+    top = home / "top"
+    (top / "a" / "b" / "c").mkdir(parents=True)
+    (top / "a" / "b" / "c" / "file").write_text("x")
+    for path in (home, top, *top.rglob("*")):
+        os.chown(path, uid, uid)
+    for path in (top / "a" / "b" / "c", top / "a" / "b", top / "a", top):
+        path.chmod(0)
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            remove_tree(top)
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert not top.exists()
+
+
+def test_what_is_gone_is_gone(tmp_path: Path) -> None:
+    remove_tree(tmp_path / "never-there")
