@@ -103,3 +103,20 @@ class AskedAgain(Frozen):
     turn: int
     index: int
     tries: int
+
+
+class NetworkAttempt(Frozen):
+    """One connection that a sandbox asked for: where to, what became of it and why, bytes out and in.
+
+    `address` is the one that was connected to, None if none was; `phase` the sandbox's when it began.
+    """
+
+    host: str
+    port: int
+    address: str | None = None
+    is_allowed: bool
+    reason: str = ""
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    duration_s: float = 0.0
+    phase: str = ""

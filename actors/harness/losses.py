@@ -139,8 +139,12 @@ def note_redo_refused(state: SessionState, data: ToolCallFailed) -> SessionState
 
 
 def _may_go_on(state: SessionState) -> bool:
+    """Say whether another machine can follow: what may have had an effect outside of the lost one is not done twice."""
     has_another = state.box.number <= state.request.checkpoints.max_restores
-    return state.keeps_files and has_another and len(state.box.unsaved) + len(state.box.redo) <= UNSAVED_MAX
+    undone = len(state.box.unsaved) + len(state.box.redo)
+    asked = any(slot.request_id for slot in state.slots)
+    is_repeatable = not state.reaches_out or not (undone or asked)
+    return state.keeps_files and has_another and undone <= UNSAVED_MAX and is_repeatable
 
 
 def _again(ran: Command) -> AskedAgain:

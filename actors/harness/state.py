@@ -7,7 +7,7 @@ from typing import Literal
 
 from actors.budget import Spent
 from schemas.base import Frozen
-from schemas.config import SimpleAgent
+from schemas.config import NetworkPolicy, SimpleAgent
 from schemas.events import SessionRequested
 from schemas.tasks import Evidence
 from schemas.values import BlobRef, Failure, Message, ToolCall
@@ -80,6 +80,12 @@ class SessionState(Frozen):
     def keeps_files(self) -> bool:
         """Say whether checkpoints of the machine are wanted and can be had."""
         return self.box.has_snapshots and self.request.checkpoints.when == "turn"
+
+    @property
+    def reaches_out(self) -> bool:
+        """Say whether commands can have an effect outside of the machine."""
+        policy = getattr(self.request.sandbox, "network", None)
+        return bool(policy.agent.allow) if isinstance(policy, NetworkPolicy) else policy not in {None, "none"}
 
     def with_box(self, **changes: object) -> SessionState:
         """Return the state with another view of its machine."""

@@ -16,13 +16,15 @@ from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
 from gym_bus.subjects import CLAIM, event_subject
 from providers.sandboxes.base import BoxLost, BoxReplaced, CreateFailed, SandboxProvider, SandboxUnavailable
-from schemas.config import SandboxConfig
+from providers.sandboxes.phases import PhaseChanged, enter
+from schemas.config import NetworkPolicy, SandboxConfig
 from schemas.events import (
     CheckpointFailed,
     SandboxCreated,
     SandboxDestroyed,
     SandboxFailed,
     SandboxLost,
+    SandboxRequested,
     ToolCallCompleted,
     ToolCallFailed,
 )
@@ -56,6 +58,8 @@ class BoxHandlers:
             if request.restore:
                 async with asyncio.timeout(RESTORED_WITHIN_S):
                     await held.restore(request.restore)
+            if change := _phase_of(request):
+                await held.enter(change)
         except SandboxUnavailable as error:
             failure = Failure(kind="sandbox_unavailable", message=str(error), stage="seed")
         except (CreateFailed, GymBusError, OSError, TimeoutError) as error:
@@ -63,7 +67,12 @@ class BoxHandlers:
         else:
             able = tuple(sorted(provider.capabilities))
             created = SandboxCreated(
-                request_id=request_id, place=self._place, provider=provider.name, capabilities=able
+                request_id=request_id,
+                place=self._place,
+                provider=provider.name,
+                capabilities=able,
+                phase=change.phase if change else None,
+                allow=change.allow if change else (),
             )
             return Draft(created, request_id)
         await self._end(drive)
@@ -113,9 +122,10 @@ class BoxHandlers:
 
     async def destroy(self, drive: Drive[BoxState], effect: DestroyBox) -> Outcome:  # noqa: ARG002  nothing to know but the state
         """End the machine; open commands have been answered as lost by then."""
+        network = _network_of(drive)
         await self._end(drive)
         close_id = drive.state.close_id or drive.state.request_id
-        return Draft(SandboxDestroyed(request_id=close_id), close_id)
+        return Draft(SandboxDestroyed(request_id=close_id, **network), close_id)
 
     def abandon(self, drive: Drive[BoxState]) -> None:
         """End a machine whose aggregate another worker has: that one has stated it as lost."""
@@ -126,9 +136,9 @@ class BoxHandlers:
 
     async def _lost(self, drive: Drive[BoxState], error: BoxLost) -> Draft:
         """End what is left of a machine that is gone, and state that it is."""
+        lost = SandboxLost(reason=str(error), is_replaced=isinstance(error, BoxReplaced), **_network_of(drive))
         self.abandon(drive)
-        is_replaced = isinstance(error, BoxReplaced)
-        return Draft(SandboxLost(reason=str(error), is_replaced=is_replaced), drive.state.request_id)
+        return Draft(lost, drive.state.request_id)
 
     async def _end_quietly(self, drive: Drive[BoxState]) -> None:
         """End a machine that nobody waits for, however long that takes to come about; after our death it is the reaper's."""
@@ -152,3 +162,14 @@ class BoxHandlers:
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""
         return {CreateBox: self.create, RunCommand: self.run, KeepFiles: self.keep, DestroyBox: self.destroy}
+
+
+def _phase_of(request: SandboxRequested) -> PhaseChanged | None:
+    """Return the phase that a machine begins in; None for one whose configuration says nothing of hosts."""
+    policy = getattr(request.sandbox, "network", None)
+    return enter(policy, None, request.phase) if isinstance(policy, NetworkPolicy) else None
+
+
+def _network_of(drive: Drive[BoxState]) -> dict[str, Any]:
+    held: HeldBox | None = drive.held
+    return held.network() if held else {}

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import asdict
+from typing import Any
 
 from gym_bus.blobs import Blobs
 from gym_bus.errors import Permanent
 from providers.sandboxes.base import Box
-from providers.sandboxes.capabilities import WithSnapshots
+from providers.sandboxes.capabilities import WithEgress, WithSnapshots
+from providers.sandboxes.enclosed_box import EnclosedBox
+from providers.sandboxes.phases import PhaseChanged
 from providers.sandboxes.snapshots import load
 from schemas.events import CheckpointSaved
 from schemas.snapshots import Manifest
-from schemas.values import BlobRef
+from schemas.values import BlobRef, NetworkAttempt
 
 
 class HeldBox:
@@ -45,6 +49,23 @@ class HeldBox:
             duration_s=round(time.monotonic() - began, 4),
             paused_s=taken.paused_s,
         )
+
+    async def enter(self, change: PhaseChanged) -> None:
+        """Let the machine reach what its phase allows; raises what `WithEgress.allow` does."""
+        if not change.allow:
+            return
+        if not isinstance(self.box, WithEgress):
+            msg = f"a {type(self.box).__name__} cannot be held to a list of hosts"
+            raise Permanent(msg)
+        await self.box.allow(change.allow, change.phase)
+
+    def network(self) -> dict[str, Any]:
+        """Return what the machine tried to reach since the last time, as events have it."""
+        if not isinstance(self.box, EnclosedBox):
+            return {}
+        kept, dropped = self.box.egress.attempts.take()
+        tried = tuple(NetworkAttempt(**asdict(attempt)) for attempt in kept)
+        return {"network": tried, "network_dropped": dropped} if tried or dropped else {}
 
     def _able(self) -> WithSnapshots:
         if not isinstance(self.box, WithSnapshots):

@@ -75,10 +75,11 @@ class WithWayOut(Protocol):
 class WithEgress(Protocol):
     """`egress`: what a machine may reach can be said by the names of hosts, and said anew in each phase of a rollout."""
 
-    async def allow(self, hosts: Sequence[str]) -> None:
+    async def allow(self, hosts: Sequence[str], phase: str = "") -> None:
         """Let the machine reach `hosts` from now on, and nothing else: `name` (port 443), `name:port`, `*.name`.
 
-        With no hosts it reaches nothing. What it tries is logged. Raises `BoxLost`, `Permanent` for a host that cannot be expressed.
+        With no hosts it reaches nothing. What it tries is written down, with the `phase` in which it does. Raises `BoxLost`,
+        `Permanent` for a host that cannot be expressed.
         """
         ...
 

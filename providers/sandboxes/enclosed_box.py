@@ -91,11 +91,11 @@ class EnclosedBox(LocalBox[EnclosedT]):
                     await self._shell.thaw()
             return replace(taken, paused_s=round(time.monotonic() - began, 4))
 
-    async def allow(self, hosts: Sequence[str]) -> None:
+    async def allow(self, hosts: Sequence[str], phase: str = "") -> None:
         """See `WithEgress`."""
         self._check("it reaches nothing")
         with self._named():
-            await self.egress.allow(hosts)
+            await self.egress.allow(hosts, phase)
 
     async def pause(self) -> None:
         """See `WithPause`. Commands, jobs and files are refused until it goes on; the clock of a job's time limit is not stopped."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from schemas.base import Answer, Event
 from schemas.config import SandboxConfig
@@ -14,7 +14,7 @@ class SandboxRequested(Event):
     """A session asks for a machine, its `number`-th; each one after the first follows one that was lost.
 
     It begins with the files of `restore`. What that does not hold yet is done again: first what was `seen` by the model, which must
-    come out as it did, then what is open (`again`).
+    come out as it did, then what is open (`again`). `phase` says which of its network's lists of hosts holds.
     """
 
     TYPE: ClassVar[str] = "sandbox_requested.v1"
@@ -25,6 +25,7 @@ class SandboxRequested(Event):
     restore: BlobRef | None = None
     seen: tuple[AskedAgain, ...] = ()
     again: tuple[AskedAgain, ...] = ()
+    phase: Literal["install", "agent", "verify"] = "agent"
 
 
 class ToolCallRequested(Event):

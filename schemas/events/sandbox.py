@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from schemas.base import Answer, Event
-from schemas.values import BlobRef, Failure
+from schemas.values import BlobRef, Failure, NetworkAttempt
 
 
 class SandboxCreated(Answer):
-    """A machine is ready at `place`; requests about it are addressed there."""
+    """A machine is ready at `place`; requests about it are addressed there.
+
+    It may reach the hosts in `allow` and no others, in this `phase`, None if it has no network to be told about.
+    """
 
     TYPE: ClassVar[str] = "sandbox_created.v1"
 
     place: str
     provider: str
     capabilities: tuple[str, ...] = ()
+    phase: str | None = None
+    allow: tuple[str, ...] = ()
 
 
 class SandboxFailed(Answer):
@@ -29,19 +34,28 @@ class SandboxFailed(Answer):
 class SandboxLost(Event):
     """A machine is gone without having been destroyed by us, with everything in it.
 
-    `is_replaced` says that another one answers in its name: it was restarted, and nothing in it is to be trusted.
+    `is_replaced` says that another one answers in its name: it was restarted, and nothing in it is to be trusted. `network` is what
+    it had tried to reach, `network_dropped` how often more than could be kept.
     """
 
     TYPE: ClassVar[str] = "sandbox_lost.v1"
 
     reason: str
     is_replaced: bool = False
+    network: tuple[NetworkAttempt, ...] = ()
+    network_dropped: int = 0
 
 
 class SandboxDestroyed(Answer):
-    """A machine was ended at its session's request; nothing of it is left."""
+    """A machine was ended at its session's request; nothing of it is left.
+
+    `network` is what it had tried to reach, `network_dropped` how often more than could be kept.
+    """
 
     TYPE: ClassVar[str] = "sandbox_destroyed.v1"
+
+    network: tuple[NetworkAttempt, ...] = ()
+    network_dropped: int = 0
 
 
 class ToolCallCompleted(Answer):

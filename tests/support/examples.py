@@ -15,7 +15,7 @@ from schemas.envelope import Envelope
 from schemas.ids import RUN_LEVEL
 from schemas.tasks import Evidence, TaskInput
 from schemas.tokens import CallTokens
-from schemas.values import AskedAgain, BlobRef, Failure, Message, Sampling, ToolCall, Usage
+from schemas.values import AskedAgain, BlobRef, Failure, Message, NetworkAttempt, Sampling, ToolCall, Usage
 
 GOLDEN: Final = Path(__file__).resolve().parents[1] / "golden"
 AT: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -76,6 +76,17 @@ _BUDGETS: Final = config.Budgets(
     run=config.Budget(cost_usd=20),
 )
 _BLOB: Final = BlobRef(sha256="ab" * 32, size=12, media_type="application/jsonl")
+_TRIED: Final = NetworkAttempt(
+    host="a.example",
+    port=443,
+    address="192.0.2.7",
+    is_allowed=True,
+    reason="cut",
+    sent_bytes=3,
+    received_bytes=4,
+    duration_s=0.5,
+    phase="agent",
+)
 _CHECKPOINTS: Final = config.Checkpoints(when="never", max_restores=7, restore_in=_BOX)
 _RUN: Final = config.RunConfig(
     taskset=config.ReasoningGymTaskset(
@@ -147,6 +158,7 @@ _ALL: Final[tuple[Event, ...]] = (
         restore=_BLOB,
         seen=(AskedAgain(turn=1, index=0, tries=1),),
         again=(AskedAgain(turn=2, index=1, tries=2),),
+        phase="verify",
     ),
     events.CheckpointRequested(number=2),
     events.ToolCallRequested(
@@ -225,14 +237,16 @@ _ALL: Final[tuple[Event, ...]] = (
     events.ModelCallLost(request_id="q", turn=2),
     events.ModelCallLate(request_id="q", turn=2, parts=(Text(text="4"),), usage=Usage(output_tokens=1), was_shown=True),
     events.BudgetExhausted(scope="run", limit="cost_usd", allowed=20, used=20.5),
-    events.SandboxCreated(request_id="q", place="h0", provider="bubblewrap", capabilities=("files",)),
+    events.SandboxCreated(
+        request_id="q", place="h0", provider="bubblewrap", capabilities=("files",), phase="agent", allow=("a.example",)
+    ),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
-    events.SandboxLost(reason="out of memory", is_replaced=True),
+    events.SandboxLost(reason="out of memory", is_replaced=True, network=(_TRIED,), network_dropped=3),
     events.CheckpointSaved(
         request_id="q", snapshot=_BLOB, files=2, bytes=9, stored_bytes=4, left_out=1, duration_s=0.5, paused_s=0.25
     ),
     events.CheckpointFailed(request_id="q", failure=_FAILURE),
-    events.SandboxDestroyed(request_id="q"),
+    events.SandboxDestroyed(request_id="q", network=(_TRIED,), network_dropped=3),
     events.ToolCallCompleted(
         request_id="q",
         exit_code=137,

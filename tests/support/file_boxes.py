@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gym_bus.blobs import Blobs
@@ -50,7 +50,14 @@ class FileBox:
         if self._provider.refuses_snapshots:
             msg = "no room for a snapshot"
             raise Permanent(msg)
-        return take(self.root, blobs, previous=previous)
+        taken = take(self.root, blobs, previous=previous)
+        self._provider.after_snapshot(self)
+        return taken
+
+    async def allow(self, hosts: Sequence[str], phase: str = "") -> None:
+        """Reach nothing: there is no network to be kept out of."""
+        del hosts, phase
+        self._check()
 
     async def restore(self, ref: BlobRef, blobs: Blobs) -> None:
         """Fill the directory."""
@@ -89,6 +96,7 @@ class FileBoxes:
         self.commands = 0
         self.left: dict[str, dict[str, str]] = {}
         self.after_command: Callable[[FileBox], None] = lambda _: None
+        self.after_snapshot: Callable[[FileBox], None] = lambda _: None
         self.refuses_snapshots = False
         self.makes_at_most = 100
         self.alive: set[str] = set()
