@@ -21,7 +21,8 @@ from tests.support.world import World, config
 
 def asks(url: str) -> str:
     """Return a command that asks the proxy for a page and prints the first line of the answer."""
-    return f'exec 3<>/dev/tcp/127.0.0.1/8090; printf "GET {url} HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n" >&3; head -n 1 <&3'
+    head = rf"GET {url} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    return f'exec 3<>/dev/tcp/127.0.0.1/8090; printf "{head}" >&3; head -n 1 <&3'
 
 
 async def test_a_list_of_hosts_is_held_to_and_written_down(tmp_path: Path) -> None:
@@ -72,40 +73,33 @@ async def test_a_list_of_hosts_is_held_to_and_written_down(tmp_path: Path) -> No
 
 
 def test_what_may_have_reached_out_is_not_done_twice(tmp_path: Path) -> None:
-    """With hosts to reach, a sandbox that is lost after a command ends the attempt; one that is lost after a checkpoint does not."""
+    """With hosts to reach, a sandbox that is lost with a command ends the attempt, as the command may have had its effect."""
 
     def writes(call: ModelCall) -> ModelAnswer:
         if call.turn <= 3:
             return calls_tools(json.dumps({"command": f"append log {call.turn}"}))
         return says("<answer>1</answer>")
 
-    async def scenario(*, is_kept: bool) -> list[str]:
+    async def scenario() -> None:
         world = World(tasks=1)
-        place = tmp_path / str(is_kept)
-        place.mkdir()
-        boxes = FileBoxes(place, place / "ledger")
+        boxes = FileBoxes(tmp_path, tmp_path / "ledger")
         world.provider_for = lambda _: boxes  # type: ignore[method-assign,assignment,return-value]
-        model = with_model(world, FakeModel(writes))
+        with_model(world, FakeModel(writes))
 
         def dies(box: FileBox) -> None:
-            if boxes.commands == 2 and not is_kept:
+            if boxes.commands == 2:
                 box.die()
 
-        def host_dies(_: FileBox) -> None:
-            if boxes.commands == 2 and is_kept:
-                loop = asyncio.get_running_loop()
-                loop.call_later(0.5, world.hosts["h0"].kill)
-                loop.call_later(1, world.start_host)
-
-        model.delay_s = 2
-        boxes.after_command, boxes.after_snapshot = dies, host_dies
+        boxes.after_command = dies
         world.start_host()
         policy = NetworkPolicy(agent=Reach(allow=("api.example",)))
         await world.request_run("r1", config(sandbox=Bubblewrap(network=policy), retries=Retries(backoff_s=0.1)))
         await world.finished("r1", 600)
         await settled(world)
         boxes.ledger.close()
-        return [e.data.state for e in world.events() if isinstance(e.data, RolloutFinished)]
+        ends = [e.data for e in world.events() if isinstance(e.data, RolloutFinished)]
+        assert [end.state for end in ends] == ["retryable", "scored"]
+        assert ends[0].failure is not None
+        assert ends[0].failure.kind in {"sandbox_lost", "tool_lost"}
 
-    assert run_virtual(scenario(is_kept=False)) == ["retryable", "scored"]
-    assert run_virtual(scenario(is_kept=True)) == ["scored"]
+    run_virtual(scenario())

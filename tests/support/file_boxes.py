@@ -50,9 +50,7 @@ class FileBox:
         if self._provider.refuses_snapshots:
             msg = "no room for a snapshot"
             raise Permanent(msg)
-        taken = take(self.root, blobs, previous=previous)
-        self._provider.after_snapshot(self)
-        return taken
+        return take(self.root, blobs, previous=previous)
 
     async def allow(self, hosts: Sequence[str], phase: str = "") -> None:
         """Reach nothing: there is no network to be kept out of."""
@@ -96,7 +94,6 @@ class FileBoxes:
         self.commands = 0
         self.left: dict[str, dict[str, str]] = {}
         self.after_command: Callable[[FileBox], None] = lambda _: None
-        self.after_snapshot: Callable[[FileBox], None] = lambda _: None
         self.refuses_snapshots = False
         self.makes_at_most = 100
         self.alive: set[str] = set()
