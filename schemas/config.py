@@ -387,7 +387,43 @@ class Docker(Tagged):
     ledger_path: str | None = None
 
 
-SandboxConfig = Annotated[Bubblewrap | Docker | UnsafeLocal | Inline, Field(discriminator="type")]
+class RemoteSandbox(Tagged):
+    """A machine at somebody else's. `api_key` is a secret's name, never the key itself.
+
+    A machine ends by itself `lifetime_s` after it was last renewed, which happens while its owner lives, for `max_age_s` at most.
+    Commands begin in `workspace`. `user` is who they run as: None is the image's own. Memory, processors and processes are bounded by
+    what the machine is made of; of `limits`, files, processor time and output count.
+    """
+
+    api_key: str | None = None
+    workspace: str = Field(default="/box", pattern=r"^(/[A-Za-z0-9_.-]+)+$")
+    lifetime_s: int = Field(default=600, ge=5, le=86_400)
+    max_age_s: Seconds = 86_400
+    request_timeout_s: Seconds = 30
+    create_timeout_s: Seconds = 180
+    limits: SandboxLimits = SandboxLimits()
+    ledger_path: str | None = None
+
+
+class E2B(RemoteSandbox):
+    """A microVM of E2B, made of `template`; with `dockerfile`, the template is built of that file under this name if there is none yet.
+
+    `domain` is that of an installation of one's own; `api_url` and `sandbox_url` name its two doors where they do not follow from it.
+    With `allow_hosts` a machine reaches those hosts only, with an empty list nothing; None leaves it the whole internet.
+    """
+
+    type: Literal["e2b"] = "e2b"
+    template: str = Field(default="base", min_length=1)
+    dockerfile: str | None = None
+    domain: str | None = None
+    api_url: str | None = None
+    sandbox_url: str | None = None
+    user: str = Field(default="user", pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")
+    allow_hosts: tuple[str, ...] | None = ()
+    build_timeout_s: Seconds = 1800
+
+
+SandboxConfig = Annotated[Bubblewrap | Docker | UnsafeLocal | Inline | E2B, Field(discriminator="type")]
 
 
 class Retries(Frozen):

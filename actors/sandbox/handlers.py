@@ -34,8 +34,8 @@ class BoxHandlers:
     async def create(self, drive: Drive[BoxState], effect: CreateBox) -> Outcome:  # noqa: ARG002  nothing to know but the state
         """Make the machine."""
         request_id = drive.state.request_id
-        provider = self._provider_for(drive.state.request.sandbox)
         try:
+            provider = self._provider_for(drive.state.request.sandbox)
             drive.held = await provider.create(drive.aggregate.label)
         except SandboxUnavailable as error:
             failure = Failure(kind="sandbox_unavailable", message=str(error), stage="seed")

@@ -10,17 +10,43 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxProvider, SandboxUnavailable, make_provider
-from schemas.config import Bubblewrap, Docker, Inline, SandboxConfig, SandboxLimits, UnsafeLocal
+from providers.sandboxes.base import Capability
+from providers.sandboxes.capabilities import (
+    WithDetached,
+    WithEgress,
+    WithFiles,
+    WithPause,
+    WithPorts,
+    WithSnapshots,
+    WithTerminal,
+    WithUsers,
+    WithWayOut,
+)
+from schemas.config import E2B, Bubblewrap, Docker, Inline, SandboxConfig, SandboxLimits, UnsafeLocal
 from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, USER, needs_engine
+from tests.support.sandbox_doubles.e2b import e2b_double
+from tests.support.sandbox_doubles.faults import KEY
 
 LIMITS = SandboxLimits(output_bytes=4096)
 ROOT = Path(__file__).resolve().parents[2]
+REMOTE = ("e2b",)
+"""Machines at somebody else's: here, a double of him."""
+addresses: dict[str, str] = {}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def doubles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Serve the doubles that the remote providers talk to."""
+    with e2b_double(tmp_path_factory.mktemp("e2b")) as (address, _):
+        addresses["e2b"] = address
+        yield
 
 
 def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:
@@ -31,6 +57,9 @@ def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:
             return Docker(image=IMAGE, user=USER, limits=LIMITS, ledger_path=ledger_path)
         case "podman":
             return Docker(image=PODMAN_IMAGE, socket=PODMAN_SOCKET, limits=LIMITS, ledger_path=ledger_path)
+        case "e2b":
+            url = addresses["e2b"]
+            return E2B(api_url=url, sandbox_url=url, create_timeout_s=20, limits=LIMITS, ledger_path=ledger_path)
         case "unsafe_local":
             return UnsafeLocal(limits=LIMITS, ledger_path=ledger_path)
         case _:
@@ -38,9 +67,9 @@ def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:
 
 
 async def provider_of(kind: str, path: Path, ledger_path: str | None = None) -> SandboxProvider:
-    provider = make_provider(config_of(kind, ledger_path), path)
-    if kind in {"docker", "podman"}:
-        return provider  # a test fails if there is no engine
+    provider = make_provider(config_of(kind, ledger_path), path, KEY)
+    if kind in {"docker", "podman", *REMOTE}:
+        return provider  # a test fails if there is no engine, or no double
     try:
         await provider.check()
     except SandboxUnavailable as error:
@@ -52,14 +81,14 @@ DOCKER = pytest.param("docker", marks=needs_engine)
 PODMAN = pytest.param("podman", marks=[needs_engine, pytest.mark.slow])
 
 
-@pytest.fixture(params=["bubblewrap", DOCKER, PODMAN, "unsafe_local", "inline"])
+@pytest.fixture(params=["bubblewrap", DOCKER, PODMAN, *REMOTE, "unsafe_local", "inline"])
 async def any_provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
     provider = await provider_of(request.param, tmp_path / "boxes", str(tmp_path / "ledger"))
     yield provider
     await provider.aclose()
 
 
-@pytest.fixture(params=["bubblewrap", DOCKER, PODMAN, "unsafe_local"])
+@pytest.fixture(params=["bubblewrap", DOCKER, PODMAN, *REMOTE, "unsafe_local"])
 def kind(request: pytest.FixtureRequest) -> str:
     """Those that start processes."""
     return str(request.param)
@@ -116,6 +145,26 @@ async def test_a_missing_command_is_a_result(any_provider: SandboxProvider) -> N
     assert result.exit_code == 127
     assert result.output
     assert box.is_alive
+
+
+ABILITIES: dict[Capability, type] = {
+    "files": WithFiles,
+    "snapshots": WithSnapshots,
+    "way_out": WithWayOut,
+    "egress": WithEgress,
+    "detached": WithDetached,
+    "terminal": WithTerminal,
+    "pause": WithPause,
+    "users": WithUsers,
+    "ports": WithPorts,
+}
+
+
+async def test_a_provider_declares_what_its_boxes_can_do_and_nothing_else(any_provider: SandboxProvider) -> None:
+    assert set(ABILITIES) == set(get_args(Capability))
+    box = await any_provider.create("r.1.b1")
+    can = {name for name, protocol in ABILITIES.items() if isinstance(box, protocol)}
+    assert any_provider.capabilities == can
 
 
 async def test_each_effect_is_in_the_ledger_when_it_starts(any_provider: SandboxProvider, tmp_path: Path) -> None:
@@ -299,7 +348,7 @@ from schemas.config import RunConfig
 
 async def main():
     config = RunConfig.model_validate({"taskset": {"type": "jsonl", "jsonl_fpath": "none"}, "sandbox": json.loads(sys.argv[1])})
-    provider = make_provider(config.sandbox, Path(sys.argv[2]))
+    provider = make_provider(config.sandbox, Path(sys.argv[2]), sys.argv[4])
     idle, busy = await provider.create("r.1.b1"), await provider.create("r.2.b1")
     await idle.exec(f"(setsid {sys.argv[3]} &)", key="k", timeout_s=10)
     print("ready", flush=True)
@@ -312,11 +361,14 @@ asyncio.run(main())
 async def test_killing_the_owner_leaves_no_process_and_reaping_no_file(
     kind: str, provider: SandboxProvider, tmp_path: Path
 ) -> None:
-    """SIGKILL to the process that owns boxes ends all that runs in them; the next process removes their files."""
+    """SIGKILL to the process that owns boxes ends all that runs in them; the next process removes their files.
+
+    Nobody tells a remote machine of it: the next process of this host removes it, else it ends when it is not renewed.
+    """
     sleep = unique_sleep()
     work = tmp_path / "boxes"
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, config_of(kind).model_dump_json(), str(work), sleep],
+        [sys.executable, "-c", OWNER, config_of(kind).model_dump_json(), str(work), sleep, KEY],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         env={"PYTHONPATH": str(ROOT)},
@@ -327,8 +379,10 @@ async def test_killing_the_owner_leaves_no_process_and_reaping_no_file(
         while sum(line.strip() == sleep for line in processes_with(sleep)) < 3:
             await asyncio.sleep(0.01)
         owner.send_signal(signal.SIGKILL)
-    assert await until_gone(sleep), processes_with(sleep)
+    if kind not in REMOTE:
+        assert await until_gone(sleep), processes_with(sleep)
     assert await provider.reap() == 2
+    assert await until_gone(sleep), processes_with(sleep)
     assert await provider.reap() == 0
 
 
