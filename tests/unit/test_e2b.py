@@ -13,14 +13,16 @@ from typing import Any
 import httpx
 import pytest
 
+from gym_bus.blobs import MemoryBlobs
 from gym_bus.errors import Permanent
 from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxUnavailable
+from providers.sandboxes.bubblewrap import BubblewrapProvider
 from providers.sandboxes.capabilities import NoSuchFile
 from providers.sandboxes.e2b.box import E2BBox
 from providers.sandboxes.e2b.provider import E2BProvider
 from providers.sandboxes.remote.ownership import BOOT, HOST, LABEL, OWNER, Host
-from providers.sandboxes.snapshots import TooLarge
-from schemas.config import E2B, SandboxLimits
+from providers.sandboxes.snapshots import NotEmpty, TooLarge
+from schemas.config import E2B, Bubblewrap, SandboxLimits
 from tests.support.sandbox_doubles.e2b import E2BDouble, e2b_double
 from tests.support.sandbox_doubles.faults import KEY, Fault
 
@@ -296,6 +298,33 @@ async def test_files_that_are_not_there_or_too_large_leave_nothing(box: E2BBox, 
         await box.put(tmp_path / "in", "/usr/x")
     assert not (tmp_path / "out").exists()
     assert box.is_alive
+
+
+async def test_a_workspace_moves_between_makers_of_machines(make: Any, box: E2BBox, tmp_path: Path) -> None:
+    """From a microVM into a box of this host, and back into another microVM."""
+    blobs = MemoryBlobs()
+    await said(
+        box, "mkdir -p a/b; echo deep >a/b/file; chmod 500 a/b; ln -s a/b/file link; ln a/b/file twice; mkfifo pipe"
+    )
+    taken = await box.snapshot(blobs)
+    assert {(o.path, o.reason) for o in taken.manifest.left_out} == {("pipe", "pipe")}
+    again = await box.snapshot(blobs, taken.manifest)
+    assert again.stored_bytes == 0
+    local = BubblewrapProvider(Bubblewrap(), tmp_path / "local")
+    try:
+        here = await local.create("r.1.b1")
+        await here.restore(taken.ref, blobs)
+        done = await here.exec("cat link twice; stat -c %a a/b; echo more >new", key="k", timeout_s=10)
+        assert done.output == "deep\ndeep\n500\n"
+        moved = await here.snapshot(blobs, taken.manifest)
+    finally:
+        await local.aclose()
+    back = await make().create("r.2.b1")
+    await back.restore(moved.ref, blobs)
+    assert await said(back, "cat link new; stat -c '%U %a' a/b; ls -A /tmp") == "deep\nmore\nuser 500\n"
+    with pytest.raises(NotEmpty):
+        await back.restore(moved.ref, blobs)
+    assert not list((tmp_path / "boxes").glob("staged*"))
 
 
 async def test_commands_run_as_named_users(box: E2BBox) -> None:

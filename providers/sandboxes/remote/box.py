@@ -8,13 +8,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
+from gym_bus.blobs import Blobs
 from gym_bus.errors import GymBusError, Permanent
 from providers.sandboxes.base import BoxLost, ExecResult
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.processes import refusal
+from providers.sandboxes.remote import workspaces
 from providers.sandboxes.remote.cloud import CloudRefused, Machine
 from providers.sandboxes.remote.files import get, put
 from providers.sandboxes.remote.shell import Place, RemoteShell
+from providers.sandboxes.snapshots import Taken
+from schemas.snapshots import Manifest
+from schemas.values import BlobRef
 
 M = TypeVar("M", bound=Machine)
 END_TIMEOUT_S: Final = 20.0
@@ -61,6 +66,16 @@ class RemoteBox(Generic[M]):
         """Write the machine's regular file `path` to this host's new file `target`; see `WithFiles`."""
         async with self._in_turn():
             return await get(self._machine, self._shell, self._at(path), target, max_bytes)
+
+    async def snapshot(self, blobs: Blobs, previous: Manifest | None = None) -> Taken:
+        """Store what is in the workspace; see `WithSnapshots`."""
+        async with self._in_turn():
+            return await workspaces.snapshot(self._machine, self._shell, self._place, blobs, previous)
+
+    async def restore(self, ref: BlobRef, blobs: Blobs) -> None:
+        """Fill an empty workspace with a snapshot; see `WithSnapshots`."""
+        async with self._in_turn():
+            await workspaces.restore(self._machine, self._shell, self._place, ref, blobs)
 
     async def renew(self) -> None:
         """Let the machine live on; a paused one does without. That it is gone shows at its next command, too."""

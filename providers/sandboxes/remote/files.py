@@ -85,11 +85,11 @@ async def transfer() -> AsyncGenerator[None, None]:
 
 
 @asynccontextmanager
-async def staged(shell: RemoteShell) -> AsyncGenerator[str, None]:
+async def staged(shell: RemoteShell, user: str | None = None) -> AsyncGenerator[str, None]:
     """Yield a name in the machine's /tmp that nobody can guess; what is there afterwards is removed."""
     name = f"/tmp/.gymbus-{secrets.token_hex(8)}"  # noqa: S108  in the machine
     try:
         yield name
     finally:
         with suppress(CloudRefused):  # the machine is gone, or will be
-            await shell.ask(f"rm -f {name}")
+            await shell.ask(f"rm -f {name}", user=user)

@@ -16,7 +16,7 @@ from providers.sandboxes.processes import result
 from providers.sandboxes.remote import scripts
 from providers.sandboxes.remote.cloud import CloudRefused, Machine
 from providers.sandboxes.remote.listening import Listener
-from schemas.config import SandboxLimits
+from schemas.config import RemoteSandbox, SandboxLimits
 
 START_TIMEOUT_S: Final = 60.0
 CLEAR_TIMEOUT_S: Final = 30.0
@@ -28,7 +28,7 @@ KILLED: Final = 128 + 9
 class Place:
     """Where commands run: the workspace, the `user` who runs them (None is the machine's own), the `admin` who may kill all of theirs.
 
-    A machine is always renewed for `lifetime_s`.
+    A machine is always renewed for `lifetime_s`. What passes through this host does so in `staging`.
     """
 
     workspace: str
@@ -36,6 +36,12 @@ class Place:
     admin: str | None
     limits: SandboxLimits
     lifetime_s: int
+    staging: Path
+
+
+def place_of(config: RemoteSandbox, work_dir: Path, *, user: str | None, admin: str | None) -> Place:
+    """Return the place that a configuration means."""
+    return Place(config.workspace, user, admin, config.limits, config.lifetime_s, work_dir)
 
 
 class RemoteShell:
