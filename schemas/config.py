@@ -423,7 +423,35 @@ class E2B(RemoteSandbox):
     build_timeout_s: Seconds = 1800
 
 
-SandboxConfig = Annotated[Bubblewrap | Docker | UnsafeLocal | Inline | E2B, Field(discriminator="type")]
+class OpenSandbox(RemoteSandbox):
+    """A container of an OpenSandbox server at `domain` (`host:port`), made of `image`.
+
+    `resource_limits` and `resource_requests` are in the server's words (`cpu`, `memory`). `use_server_proxy` leads all calls
+    through the server, where containers cannot be reached themselves. With `allow_hosts` a machine reaches those hosts only, with
+    an empty list nothing; None leaves it the whole internet. `team`, `user` and `workload` are written on machines, for whoever
+    shares the server.
+    """
+
+    type: Literal["opensandbox"] = "opensandbox"
+    image: str = Field(min_length=1)
+    domain: str = "localhost:8080"
+    protocol: Literal["http", "https"] = "http"
+    use_server_proxy: bool = False
+    resource_limits: dict[str, str] = Field(default_factory=lambda: {"cpu": "1", "memory": "2Gi"})
+    resource_requests: dict[str, str] = Field(default_factory=dict)
+    allow_hosts: tuple[str, ...] | None = ()
+    team: str | None = None
+    user: str | None = None
+    workload: str | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return what is written on machines beside what finds them."""
+        named = {"team": self.team, "user": self.user, "workload": self.workload}
+        return {name: value for name, value in named.items() if value}
+
+
+SandboxConfig = Annotated[Bubblewrap | Docker | UnsafeLocal | Inline | E2B | OpenSandbox, Field(discriminator="type")]
 
 
 class Retries(Frozen):

@@ -15,10 +15,11 @@ PROVIDERS: Final[Mapping[str, str]] = {
     "docker": "providers.sandboxes.docker:DockerProvider",
     "e2b": "providers.sandboxes.e2b.provider:E2BProvider",
     "inline": "providers.sandboxes.inline:InlineProvider",
+    "opensandbox": "providers.sandboxes.opensandbox.provider:OpenSandboxProvider",
     "unsafe_local": "providers.sandboxes.unsafe_local:UnsafeLocalProvider",
 }
 """Each takes its configuration and a directory for its files; one of remote machines its maker's key as well."""
-CLIENTS: Final = frozenset({"e2b"})
+CLIENTS: Final = frozenset({"e2b", "opensandbox"})
 """Packages of makers of machines, which not everybody needs."""
 
 

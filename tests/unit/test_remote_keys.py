@@ -16,7 +16,8 @@ from gym_bus.settings import Settings
 from providers.sandboxes.remote import RemoteProvider
 from schemas.config import RemoteSandbox
 
-VARIABLES = {"e2b": "E2B_API_KEY"}
+VARIABLES = {"e2b": "E2B_API_KEY", "opensandbox": "OPEN_SANDBOX_API_KEY"}
+NEEDED = {"opensandbox": {"image": "any:1"}}
 
 
 @pytest.mark.parametrize("kind", sorted(VARIABLES))
@@ -35,11 +36,12 @@ def test_the_key_is_written_down_nowhere(
     """The configuration holds a name; the secret's file holds the value; the log masks it."""
     (tmp_path / "tasks").write_text("{}")
     overrides = [f"sandbox.type={kind}", *([f"sandbox.api_key={written}"] if written else [])]
+    overrides += [f"sandbox.{name}={value}" for name, value in NEEDED.get(kind, {}).items()]
     options: dict[str, Any] = {"input_path": str(tmp_path / "tasks"), "overrides": overrides}
     variables = {VARIABLES[kind] if name == "default" else name: value for name, value in environ.items()}
     settings = Settings(data_dir=tmp_path)
     config, _ = resolve(options, variables)
-    assert config.sandbox.model_dump(exclude_defaults=True) == {"type": kind}
+    assert config.sandbox.model_dump(exclude_defaults=True) == {"type": kind, **NEEDED.get(kind, {})}
     assert sandbox_key(options, variables) == key
     config = with_key(config, None, settings, sandbox_key(options, variables))
     assert isinstance(config.sandbox, RemoteSandbox)

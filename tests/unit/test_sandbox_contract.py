@@ -29,14 +29,15 @@ from providers.sandboxes.capabilities import (
     WithUsers,
     WithWayOut,
 )
-from schemas.config import E2B, Bubblewrap, Docker, Inline, SandboxConfig, SandboxLimits, UnsafeLocal
+from schemas.config import E2B, Bubblewrap, Docker, Inline, OpenSandbox, SandboxConfig, SandboxLimits, UnsafeLocal
 from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, USER, needs_engine
 from tests.support.sandbox_doubles.e2b import e2b_double
 from tests.support.sandbox_doubles.faults import KEY
+from tests.support.sandbox_doubles.opensandbox import opensandbox_double
 
 LIMITS = SandboxLimits(output_bytes=4096)
 ROOT = Path(__file__).resolve().parents[2]
-REMOTE = ("e2b",)
+REMOTE = ("e2b", "opensandbox")
 """Machines at somebody else's: here, a double of him."""
 addresses: dict[str, str] = {}
 
@@ -44,12 +45,13 @@ addresses: dict[str, str] = {}
 @pytest.fixture(scope="session", autouse=True)
 def doubles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Serve the doubles that the remote providers talk to."""
-    with e2b_double(tmp_path_factory.mktemp("e2b")) as (address, _):
-        addresses["e2b"] = address
+    make = tmp_path_factory.mktemp
+    with e2b_double(make("e2b")) as (e2b, _), opensandbox_double(make("opensandbox")) as (opensandbox, _):
+        addresses.update(e2b=e2b, opensandbox=opensandbox)
         yield
 
 
-def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:
+def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:  # noqa: PLR0911  one arm a kind
     match kind:
         case "bubblewrap":
             return Bubblewrap(limits=LIMITS, ledger_path=ledger_path)
@@ -60,6 +62,11 @@ def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:
         case "e2b":
             url = addresses["e2b"]
             return E2B(api_url=url, sandbox_url=url, create_timeout_s=20, limits=LIMITS, ledger_path=ledger_path)
+        case "opensandbox":
+            domain = addresses["opensandbox"]
+            return OpenSandbox(
+                image="any:1", domain=domain, create_timeout_s=20, limits=LIMITS, ledger_path=ledger_path
+            )
         case "unsafe_local":
             return UnsafeLocal(limits=LIMITS, ledger_path=ledger_path)
         case _:

@@ -26,6 +26,11 @@ class E2BMachine:
         self._user = user
 
     @property
+    def is_exact(self) -> bool:
+        """Say so: see `_Bytes`."""
+        return True
+
+    @property
     def id(self) -> str:
         """Return E2B's name for it."""
         return str(self.sandbox.sandbox_id)

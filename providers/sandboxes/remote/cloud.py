@@ -48,6 +48,11 @@ class Machine(Protocol):
     """One machine, as its maker's client lets us drive it. Every verb raises `CloudRefused`."""
 
     @property
+    def is_exact(self) -> bool:
+        """Say whether bytes come through as they are; otherwise `run` carries lines of text only."""
+        ...
+
+    @property
     def id(self) -> str:
         """Return the name that its maker gave it, which no other machine ever has."""
         ...

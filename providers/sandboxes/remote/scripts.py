@@ -23,7 +23,7 @@ JOB: Final = "GYMBUS_JOB"
 INLINE_MAX_BYTES: Final = 16_384
 """A longer command goes in as a file: the whole of what the maker's client runs is one argument."""
 
-_IDENTITY: Final = """
+IDENTITY: Final = """
 read -r boot </proc/sys/kernel/random/boot_id
 read -r stat </proc/1/stat
 set -- ${stat##*) }
@@ -36,7 +36,7 @@ work=$1 user=$2
 mkdir -p -- "$work" || exit 1
 if [ -n "$user" ]; then chown -- "$user" "$work" || exit 1; fi
 """
-    + _IDENTITY
+    + IDENTITY
     + """
 echo "$identity"
 for dir in /proc/[0-9]*; do
@@ -51,7 +51,7 @@ _RUN: Final = (
     """
 nonce=$1 wanted=$2 work=$3 command=$4 file=$5
 """
-    + _IDENTITY
+    + IDENTITY
     + """
 if [ "$identity" != "$wanted" ]; then echo "$nonce changed"; exit; fi
 if [ -n "$file" ]; then command=$(cat "$file") && rm -f "$file" || { echo "$nonce broken"; exit; }; fi
@@ -120,24 +120,25 @@ exit 1
 
 def setup(workspace: str, user: str | None) -> str:
     """Return a command that makes the workspace, for `user` if that is not who runs it, and prints identity and processes."""
-    return _shell(_SETUP, workspace, user or "")
+    return shell(_SETUP, workspace, user or "")
 
 
 def run(command: str, file: str, *, nonce: str, identity: str, workspace: str, limits: SandboxLimits) -> str:
     """Return a command that runs `command`, or what is in the machine's `file`, and says how it ended."""
     script = _RUN.replace("@ULIMITS@", ulimits(limits, processes=False, memory=False)).replace("@LINGER@", "5")
-    return _shell(script, nonce, identity, workspace, command, file)
+    return shell(script, nonce, identity, workspace, command, file)
 
 
 def who() -> str:
     """Return a command that prints the machine's identity."""
-    return _shell(_IDENTITY + 'echo "$identity"')
+    return shell(IDENTITY + 'echo "$identity"')
 
 
 def clear(baseline: Iterable[str], jobs: Iterable[str] = ()) -> str:
     """Return a command that kills whatever was not there at the beginning, and belongs to none of the detached `jobs`."""
-    return _shell(_CLEAR.replace("@JOB@", JOB), " ".join(baseline), " ".join(jobs))
+    return shell(_CLEAR.replace("@JOB@", JOB), " ".join(baseline), " ".join(jobs))
 
 
-def _shell(script: str, *arguments: str) -> str:
+def shell(script: str, *arguments: str) -> str:
+    """Return a command that runs a script of ours."""
     return f"exec /bin/sh -c {shlex.quote(script)} gymbus {' '.join(shlex.quote(a) for a in arguments)}"

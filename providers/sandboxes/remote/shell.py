@@ -13,8 +13,9 @@ from typing import Final
 
 from providers.sandboxes.base import ExecResult
 from providers.sandboxes.processes import result
-from providers.sandboxes.remote import scripts
+from providers.sandboxes.remote import kept_output, scripts
 from providers.sandboxes.remote.cloud import CloudRefused, Machine
+from providers.sandboxes.remote.kept_output import KeptListener
 from providers.sandboxes.remote.listening import Listener
 from schemas.config import RemoteSandbox, SandboxLimits
 
@@ -71,7 +72,8 @@ class RemoteShell:
         file = ""
         if len(shlex.quote(command).encode()) > scripts.INLINE_MAX_BYTES:
             command, file = "", await self._bring(command, nonce)
-        line = scripts.run(
+        way = scripts if self._machine.is_exact else kept_output
+        line = way.run(
             command, file, nonce=nonce, identity=self._identity, workspace=place.workspace, limits=place.limits
         )
         began = loop.time()
@@ -81,7 +83,8 @@ class RemoteShell:
             began = loop.time()
             deadline.reschedule(began + timeout_s)
 
-        listener = Listener(nonce, place.limits.output_bytes, on_begin)
+        kind = Listener if self._machine.is_exact else KeptListener
+        listener = kind(nonce, place.limits.output_bytes, on_begin)
         limit_s = START_TIMEOUT_S + timeout_s + CLEAR_TIMEOUT_S
         try:
             async with asyncio.timeout(START_TIMEOUT_S) as deadline:
@@ -89,6 +92,8 @@ class RemoteShell:
         except TimeoutError:
             duration_s = loop.time() - began
             await self._clear(jobs)
+            if isinstance(listener, KeptListener):
+                listener.hear((await self.ask(kept_output.collect(nonce, place.limits), user=user)).encode())
             if not listener.has_begun:
                 raise CloudRefused("failed", f"no command began within {START_TIMEOUT_S:g} s") from None
             return result(None, listener.output(), duration_s)
@@ -127,7 +132,7 @@ class RemoteShell:
             await self._machine.upload(Path(file.name), path)
         return path
 
-    async def _ended(self, listener: Listener, code: int | None, duration_s: float) -> ExecResult:
+    async def _ended(self, listener: Listener | KeptListener, code: int | None, duration_s: float) -> ExecResult:
         if listener.trouble == scripts.CHANGED:
             raise CloudRefused("gone", "the machine was restarted, or another one has its name: nothing was started")
         if not listener.has_begun:
