@@ -12,13 +12,15 @@ import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
+from gym_bus.errors import Permanent
 from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxProvider, SandboxUnavailable, make_provider
 from providers.sandboxes.base import Capability
 from providers.sandboxes.capabilities import (
+    JobStatus,
     WithDetached,
     WithEgress,
     WithFiles,
@@ -29,6 +31,7 @@ from providers.sandboxes.capabilities import (
     WithUsers,
     WithWayOut,
 )
+from providers.sandboxes.remote import RemoteBox
 from schemas.config import E2B, Bubblewrap, Docker, Inline, OpenSandbox, SandboxConfig, SandboxLimits, UnsafeLocal
 from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, USER, needs_engine
 from tests.support.sandbox_doubles.e2b import e2b_double
@@ -408,3 +411,65 @@ async def test_closing_the_provider_destroys_every_box(tmp_path: Path, provider:
     await provider.aclose()
     assert await until_gone(sleep)
     assert not any(box.is_alive for box in boxes)
+
+
+@pytest.fixture(params=REMOTE)
+async def far(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RemoteBox[Any]]:
+    """A box of each remote provider, with all that they have in common."""
+    provider = await provider_of(request.param, tmp_path / "boxes", str(tmp_path / "ledger"))
+    box = await provider.create("r.1.b1")
+    assert isinstance(box, RemoteBox)
+    yield box
+    await provider.aclose()
+
+
+async def over(box: WithDetached, job: str) -> JobStatus:
+    """Wait for a job to end."""
+    async with asyncio.timeout(20):
+        while (status := await box.status(job)).is_running:
+            await asyncio.sleep(0.02)
+    return status
+
+
+async def test_detached_commands_run_beside_others(far: RemoteBox[Any], tmp_path: Path) -> None:
+    content = "x" * 40_000
+    job = await far.start(
+        f"printf %s {content} | wc -c; echo to err >&2; until [ -e go ]; do sleep 0.02; done; exit 3",
+        key="j",
+        timeout_s=20,
+    )
+    assert (await far.exec("echo beside", key="k", timeout_s=10)).output == "beside\n"
+    async with asyncio.timeout(10):
+        while (await far.output_of(job)) != b"40000\nto err\n":
+            await asyncio.sleep(0.02)
+    assert await far.status(job) == JobStatus(is_running=True, exit_code=None, output_bytes=13)
+    await far.exec("touch go", key="k", timeout_s=10)
+    assert await over(far, job) == JobStatus(is_running=False, exit_code=3, output_bytes=13)
+    assert await far.output_of(job, 6, max_bytes=4) == b"to e"
+    assert await far.output_of(job, 13) == b""
+    assert '"key": "j"' in (tmp_path / "ledger").read_text()
+    with pytest.raises(Permanent):
+        await far.status("no-such-job")
+
+
+async def test_detached_commands_end_at_their_deadline_and_when_they_are_stopped(far: RemoteBox[Any]) -> None:
+    sleep = unique_sleep()
+    late = await far.start(f"setsid {sleep} & {sleep}", key="k", timeout_s=0.3)
+    assert (await over(far, late)).exit_code == 137
+    assert await until_gone(sleep)
+    stopped = await far.start(f"setsid {sleep} & {sleep}", key="k", timeout_s=60)
+    await far.stop(stopped)
+    await far.stop(stopped)
+    assert (await over(far, stopped)).exit_code == 137
+    assert await until_gone(sleep)
+
+
+async def test_the_deadline_of_another_command_spares_detached_ones(far: RemoteBox[Any]) -> None:
+    sleep = unique_sleep()
+    job = await far.start(f"{sleep}; echo never", key="k", timeout_s=60)
+    assert (await far.exec("sleep 30", key="k", timeout_s=0.3)).ended_by == "timeout"
+    assert (await far.status(job)).is_running
+    await far.destroy()
+    assert await until_gone(sleep)
+    with pytest.raises(BoxLost):
+        await far.status(job)

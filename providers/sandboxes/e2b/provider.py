@@ -16,7 +16,9 @@ from providers.sandboxes.remote.provider import RemoteProvider
 from providers.sandboxes.remote.shell import place_of
 from schemas.config import E2B
 
-CAPABILITIES: Final[frozenset[Capability]] = frozenset({"files", "snapshots", "egress", "pause", "users", "ports"})
+CAPABILITIES: Final[frozenset[Capability]] = frozenset(
+    {"files", "snapshots", "detached", "egress", "pause", "users", "ports"}
+)
 
 
 class E2BProvider(RemoteProvider[E2BMachine, E2BBox]):

@@ -17,7 +17,7 @@ from providers.sandboxes.remote.provider import RemoteProvider
 from providers.sandboxes.remote.shell import place_of
 from schemas.config import OpenSandbox
 
-CAPABILITIES: Final[frozenset[Capability]] = frozenset({"files", "snapshots", "pause", "users", "ports"})
+CAPABILITIES: Final[frozenset[Capability]] = frozenset({"files", "snapshots", "detached", "pause", "users", "ports"})
 
 NETWORKED: Final[frozenset[Capability]] = CAPABILITIES | frozenset[Capability]({"egress"})
 

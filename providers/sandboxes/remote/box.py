@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from gym_bus.blobs import Blobs
 from gym_bus.errors import GymBusError, Permanent
 from providers.sandboxes.base import BoxLost, ExecResult
+from providers.sandboxes.capabilities import JobStatus
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.processes import refusal
 from providers.sandboxes.remote import workspaces
 from providers.sandboxes.remote.cloud import CloudRefused, Machine
 from providers.sandboxes.remote.files import get, put
+from providers.sandboxes.remote.jobs import Jobs
 from providers.sandboxes.remote.shell import Place, RemoteShell
 from providers.sandboxes.snapshots import Taken
 from schemas.snapshots import Manifest
@@ -35,6 +37,7 @@ class RemoteBox(Generic[M]):
         self._machine = machine
         self._place = place
         self._shell = RemoteShell(machine, place)
+        self._jobs = Jobs(self._shell, place)
         self._ledger = ledger
         self._end = end
         self._one_at_a_time = asyncio.Lock()
@@ -66,6 +69,29 @@ class RemoteBox(Generic[M]):
         """Write the machine's regular file `path` to this host's new file `target`; see `WithFiles`."""
         async with self._in_turn():
             return await get(self._machine, self._shell, self._at(path), target, max_bytes)
+
+    async def start(self, command: str, *, key: str, timeout_s: float) -> str:
+        """Start `command` beside others; see `WithDetached`."""
+        with self._beside():
+            if refused := refusal(command):
+                raise Permanent(f"sandbox {self._label}: {refused.output.strip()}")
+            self._ledger.start("tool", key, label=self._label)
+            return await self._jobs.start(command, timeout_s)
+
+    async def status(self, job: str) -> JobStatus:
+        """Return how a job stands; see `WithDetached`."""
+        with self._beside():
+            return await self._jobs.status(job)
+
+    async def output_of(self, job: str, offset: int = 0, *, max_bytes: int = 65_536) -> bytes:
+        """Return what a job has written from byte `offset` on; see `WithDetached`."""
+        with self._beside():
+            return await self._jobs.output_of(job, offset, max_bytes)
+
+    async def stop(self, job: str) -> None:
+        """End a job's process tree; see `WithDetached`."""
+        with self._beside():
+            await self._jobs.stop(job)
 
     async def snapshot(self, blobs: Blobs, previous: Manifest | None = None) -> Taken:
         """Store what is in the workspace; see `WithSnapshots`."""
@@ -100,27 +126,34 @@ class RemoteBox(Generic[M]):
             if refused := refusal(command):
                 return refused
             self._ledger.start("tool", key, label=self._label)
-            return await self._shell.run(command, timeout_s, user)
+            return await self._shell.run(command, timeout_s, user, self._jobs.names)
 
     @asynccontextmanager
     async def _in_turn(self, *, even_paused: bool = False) -> AsyncGenerator[None, None]:
         """Wait until nothing else is going on in the machine; what its maker refuses then is the machine's loss."""
         async with self._one_at_a_time:
-            if not self.is_alive:
-                raise BoxLost(f"sandbox {self._label} is gone; nothing was started")
-            if self._is_paused and not even_paused:
-                raise Permanent(f"sandbox {self._label} is paused; nothing was started")
             try:
-                yield
-            except CloudRefused as error:
-                told = error.in_box(self._label)
-                if isinstance(told, BoxLost):
-                    self._is_lost = True
-                raise told from error
+                with self._beside(even_paused=even_paused):
+                    yield
             except asyncio.CancelledError:
                 self._is_lost = True  # what was going on is unknown
                 await self._give_up()
                 raise
+
+    @contextmanager
+    def _beside(self, *, even_paused: bool = False) -> Generator[None, None, None]:
+        """Do something in the machine while other things go on in it."""
+        if not self.is_alive:
+            raise BoxLost(f"sandbox {self._label} is gone; nothing was started")
+        if self._is_paused and not even_paused:
+            raise Permanent(f"sandbox {self._label} is paused; nothing was started")
+        try:
+            yield
+        except CloudRefused as error:
+            told = error.in_box(self._label)
+            if isinstance(told, BoxLost):
+                self._is_lost = True
+            raise told from error
 
     async def _give_up(self) -> None:
         try:

@@ -51,7 +51,7 @@ class RemoteShell:
     def __init__(self, machine: Machine, place: Place) -> None:
         self._machine = machine
         self._place = place
-        self._identity = ""
+        self.identity = ""
         self._baseline: tuple[str, ...] = ()
 
     async def set_up(self) -> None:
@@ -61,7 +61,7 @@ class RemoteShell:
         lines = said.split()
         if not lines:
             raise CloudRefused("refused", f"{self._place.workspace} cannot be made: set sandbox.workspace")
-        self._identity, *baseline = lines
+        self.identity, *baseline = lines
         self._baseline = tuple(baseline)
 
     async def run(
@@ -69,12 +69,10 @@ class RemoteShell:
     ) -> ExecResult:
         """Run one command; at its deadline everything is killed but `jobs`. Raises `CloudRefused`."""
         nonce, loop, place = secrets.token_hex(8), asyncio.get_running_loop(), self._place
-        file = ""
-        if len(shlex.quote(command).encode()) > scripts.INLINE_MAX_BYTES:
-            command, file = "", await self._bring(command, nonce)
+        command, file = await self.brought(command, nonce)
         way = scripts if self._machine.is_exact else kept_output
         line = way.run(
-            command, file, nonce=nonce, identity=self._identity, workspace=place.workspace, limits=place.limits
+            command, file, nonce=nonce, identity=self.identity, workspace=place.workspace, limits=place.limits
         )
         began = loop.time()
 
@@ -124,13 +122,16 @@ class RemoteShell:
             kind = "failed" if error.kind == "refused" else error.kind
             raise CloudRefused(kind, f"what ran past its deadline could not be ended: {error}") from error
 
-    async def _bring(self, command: str, nonce: str) -> str:
+    async def brought(self, command: str, nonce: str) -> tuple[str, str]:
+        """Return a command as it is, or nothing and the machine's file that it was written to because it is long."""
+        if len(shlex.quote(command).encode()) <= scripts.INLINE_MAX_BYTES:
+            return command, ""
         path = f"/tmp/.gymbus-{nonce}.sh"  # noqa: S108  in the machine, under a name that nobody can guess
         with tempfile.NamedTemporaryFile(prefix="gym-bus-") as file:
             file.write(command.encode())
             file.flush()
             await self._machine.upload(Path(file.name), path)
-        return path
+        return "", path
 
     async def _ended(self, listener: Listener | KeptListener, code: int | None, duration_s: float) -> ExecResult:
         if listener.trouble == scripts.CHANGED:
@@ -141,6 +142,6 @@ class RemoteShell:
             )
         if listener.exit_code is not None:
             return result(listener.exit_code, listener.output(), duration_s)
-        if (await self.ask(scripts.who())).strip() != self._identity:
+        if (await self.ask(scripts.who())).strip() != self.identity:
             raise CloudRefused("gone", "the machine was restarted while a command ran")
         return result(KILLED, listener.output(), duration_s)  # it took the shell along
