@@ -451,7 +451,29 @@ class OpenSandbox(RemoteSandbox):
         return {name: value for name, value in named.items() if value}
 
 
-SandboxConfig = Annotated[Bubblewrap | Docker | UnsafeLocal | Inline | E2B | OpenSandbox, Field(discriminator="type")]
+class Daytona(RemoteSandbox):
+    """A machine of Daytona, made of `snapshot` (None: Daytona's own) in `target`, with so many processors and GiB.
+
+    It is deleted when it stops, and stops when it was not used for `lifetime_s`, rounded up to minutes. `user` is who commands run as;
+    they must be able to make `workspace`. With `allow_hosts` a machine reaches those hosts only, with an empty list nothing; None
+    leaves it what Daytona does.
+    """
+
+    type: Literal["daytona"] = "daytona"
+    api_url: str = "https://app.daytona.io/api"
+    workspace: str = Field(default="/tmp/box", pattern=r"^(/[A-Za-z0-9_.-]+)+$")  # noqa: S108  in the machine
+    snapshot: str | None = None
+    target: str | None = None
+    user: str | None = None
+    cpu: int | None = Field(default=None, ge=1)
+    memory_gib: int | None = Field(default=None, ge=1)
+    disk_gib: int | None = Field(default=None, ge=1)
+    allow_hosts: tuple[str, ...] | None = ()
+
+
+SandboxConfig = Annotated[
+    Bubblewrap | Docker | UnsafeLocal | Inline | E2B | OpenSandbox | Daytona, Field(discriminator="type")
+]
 
 
 class Retries(Frozen):

@@ -12,6 +12,7 @@ from schemas.config import RemoteSandbox, SandboxConfig
 
 PROVIDERS: Final[Mapping[str, str]] = {
     "bubblewrap": "providers.sandboxes.bubblewrap:BubblewrapProvider",
+    "daytona": "providers.sandboxes.daytona.provider:DaytonaProvider",
     "docker": "providers.sandboxes.docker:DockerProvider",
     "e2b": "providers.sandboxes.e2b.provider:E2BProvider",
     "inline": "providers.sandboxes.inline:InlineProvider",

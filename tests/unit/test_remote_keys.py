@@ -16,7 +16,7 @@ from gym_bus.settings import Settings
 from providers.sandboxes.remote import RemoteProvider
 from schemas.config import RemoteSandbox
 
-VARIABLES = {"e2b": "E2B_API_KEY", "opensandbox": "OPEN_SANDBOX_API_KEY"}
+VARIABLES = {"e2b": "E2B_API_KEY", "opensandbox": "OPEN_SANDBOX_API_KEY", "daytona": "DAYTONA_API_KEY"}
 NEEDED = {"opensandbox": {"image": "any:1"}}
 
 

@@ -32,15 +32,26 @@ from providers.sandboxes.capabilities import (
     WithWayOut,
 )
 from providers.sandboxes.remote import RemoteBox
-from schemas.config import E2B, Bubblewrap, Docker, Inline, OpenSandbox, SandboxConfig, SandboxLimits, UnsafeLocal
+from schemas.config import (
+    E2B,
+    Bubblewrap,
+    Daytona,
+    Docker,
+    Inline,
+    OpenSandbox,
+    SandboxConfig,
+    SandboxLimits,
+    UnsafeLocal,
+)
 from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, USER, needs_engine
+from tests.support.sandbox_doubles.daytona import daytona_double
 from tests.support.sandbox_doubles.e2b import e2b_double
 from tests.support.sandbox_doubles.faults import KEY
 from tests.support.sandbox_doubles.opensandbox import opensandbox_double
 
 LIMITS = SandboxLimits(output_bytes=4096)
 ROOT = Path(__file__).resolve().parents[2]
-REMOTE = ("e2b", "opensandbox")
+REMOTE = ("e2b", "opensandbox", "daytona")
 """Machines at somebody else's: here, a double of him."""
 addresses: dict[str, str] = {}
 
@@ -49,8 +60,12 @@ addresses: dict[str, str] = {}
 def doubles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Serve the doubles that the remote providers talk to."""
     make = tmp_path_factory.mktemp
-    with e2b_double(make("e2b")) as (e2b, _), opensandbox_double(make("opensandbox")) as (opensandbox, _):
-        addresses.update(e2b=e2b, opensandbox=opensandbox)
+    with (
+        e2b_double(make("e2b")) as (e2b, _),
+        opensandbox_double(make("opensandbox")) as (opensandbox, _),
+        daytona_double(make("daytona")) as (daytona, _),
+    ):
+        addresses.update(e2b=e2b, opensandbox=opensandbox, daytona=daytona)
         yield
 
 
@@ -70,6 +85,9 @@ def config_of(kind: str, ledger_path: str | None = None) -> SandboxConfig:  # no
             return OpenSandbox(
                 image="any:1", domain=domain, create_timeout_s=20, limits=LIMITS, ledger_path=ledger_path
             )
+        case "daytona":
+            url = addresses["daytona"]
+            return Daytona(api_url=url, create_timeout_s=20, limits=LIMITS, ledger_path=ledger_path)
         case "unsafe_local":
             return UnsafeLocal(limits=LIMITS, ledger_path=ledger_path)
         case _:

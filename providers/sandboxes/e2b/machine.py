@@ -31,6 +31,11 @@ class E2BMachine:
         return True
 
     @property
+    def is_streamed(self) -> bool:
+        """Say yes."""
+        return True
+
+    @property
     def id(self) -> str:
         """Return E2B's name for it."""
         return str(self.sandbox.sandbox_id)

@@ -26,6 +26,11 @@ class OpenSandboxMachine:
         return False
 
     @property
+    def is_streamed(self) -> bool:
+        """Say yes."""
+        return True
+
+    @property
     def id(self) -> str:
         """Return the server's name for it."""
         return str(self.sandbox.id)

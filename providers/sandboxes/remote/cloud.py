@@ -53,6 +53,11 @@ class Machine(Protocol):
         ...
 
     @property
+    def is_streamed(self) -> bool:
+        """Say whether `run` hands over what is printed while the command runs; otherwise a deadline counts from the call on."""
+        ...
+
+    @property
     def id(self) -> str:
         """Return the name that its maker gave it, which no other machine ever has."""
         ...

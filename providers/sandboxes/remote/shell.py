@@ -85,7 +85,7 @@ class RemoteShell:
         listener = kind(nonce, place.limits.output_bytes, on_begin)
         limit_s = START_TIMEOUT_S + timeout_s + CLEAR_TIMEOUT_S
         try:
-            async with asyncio.timeout(START_TIMEOUT_S) as deadline:
+            async with asyncio.timeout(START_TIMEOUT_S if self._machine.is_streamed else timeout_s) as deadline:
                 code = await self._machine.run(line, listener.hear, user=user or place.user, timeout_s=limit_s)
         except TimeoutError:
             duration_s = loop.time() - began
