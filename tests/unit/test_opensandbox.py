@@ -271,6 +271,16 @@ async def test_pausing_stops_everything_where_it_is(box: NetworkedOpenSandboxBox
     assert await said(box, "echo on") == "on\n"
 
 
+async def test_a_paused_machine_is_renewed_too(make: Any, kept: OpenSandboxDouble) -> None:
+    box = await make(lifetime_s=5).create("r.1.b1")
+    await box.pause()
+    one = next(iter(kept.kept.values()))
+    first = one.ends_at
+    async with asyncio.timeout(10):
+        while one.ends_at == first:
+            await asyncio.sleep(0.05)
+
+
 async def test_a_port_is_reached_by_its_address(box: NetworkedOpenSandboxBox) -> None:
     port = 20_000 + time.time_ns() % 20_000
     await said(box, f"echo hello >index.html; python3 -m http.server {port} --bind 127.0.0.1 >/dev/null 2>&1 & sleep 1")

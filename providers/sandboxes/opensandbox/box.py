@@ -22,6 +22,8 @@ RESUME_TIMEOUT_S = 60.0
 class OpenSandboxBox(RemoteBox[OpenSandboxMachine]):
     """See `RemoteBox`, and the Protocols in `providers.sandboxes.capabilities`."""
 
+    lives_on_paused = False
+
     async def exec_as(self, user: str, command: str, *, key: str, timeout_s: float) -> ExecResult:
         """Run `command` as a user of the image; raises `Permanent` if there is none of that name."""
         async with self._in_turn():

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 from gym_bus.blobs import Blobs
 from gym_bus.errors import GymBusError, Permanent
@@ -29,6 +29,9 @@ END_TIMEOUT_S: Final = 20.0
 
 class RemoteBox(Generic[M]):
     """See the module. `end` removes the machine, and is called until it has."""
+
+    lives_on_paused: ClassVar[bool] = True
+    """Whether a machine that is paused is kept without being renewed."""
 
     def __init__(
         self, label: str, machine: M, place: Place, ledger: Ledger, end: Callable[[], Awaitable[None]]
@@ -104,8 +107,8 @@ class RemoteBox(Generic[M]):
             await workspaces.restore(self._machine, self._shell, self._place, ref, blobs)
 
     async def renew(self) -> None:
-        """Let the machine live on; a paused one does without. That it is gone shows at its next command, too."""
-        if self._is_paused:
+        """Let the machine live on, unless it is paused and does without. That it is gone shows at its next command, too."""
+        if self._is_paused and self.lives_on_paused:
             return
         try:
             async with asyncio.timeout(END_TIMEOUT_S):
