@@ -75,8 +75,10 @@ async def ended(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
-    process._transport.close()  # type: ignore[attr-defined]
+    try:
+        await process.wait()
+    finally:
+        process._transport.close()  # type: ignore[attr-defined]
 
 
 class Envd:
@@ -118,10 +120,16 @@ class Envd:
         line = Line()
         timeout_ms = request.headers.get("connect-timeout-ms")
         seconds = int(timeout_ms) / 1000 if timeout_ms else None
-        task = asyncio.create_task(self._pump(process, line, seconds))
+        task = asyncio.create_task(self._pumped(process, line, seconds))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return StreamingResponse(line.said(), media_type="application/connect+json")
+
+    async def _pumped(self, process: asyncio.subprocess.Process, line: Line, seconds: float | None) -> None:
+        try:
+            await self._pump(process, line, seconds)
+        finally:
+            process._transport.close()  # type: ignore[attr-defined]
 
     async def _pump(self, process: asyncio.subprocess.Process, line: Line, seconds: float | None) -> None:
         async def pipe(stream: asyncio.StreamReader, name: str) -> None:
