@@ -20,7 +20,7 @@ from providers.models import make_model
 from providers.models.base import Model
 from providers.sandboxes import make_provider
 from providers.sandboxes.base import SandboxProvider
-from schemas.config import ModelConfig, SandboxConfig, ServedModel, TasksetConfig
+from schemas.config import ModelConfig, RemoteSandbox, SandboxConfig, ServedModel, TasksetConfig
 from schemas.tasks import Task
 
 log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ class Services:
         self._secrets = keys
         self._redactor = redactor
         self._models: dict[tuple[str, str | None], Model] = {}
-        self._providers: dict[str, SandboxProvider] = {}
+        self._providers: dict[tuple[str, str | None], SandboxProvider] = {}
         self._used = UsedSandboxes(self._work_dir.parent / "sandboxes.jsonl")
         self.grader = GraderProcess(timeout_s=settings.grade_timeout_s)
 
@@ -57,11 +57,15 @@ class Services:
         return model
 
     def provider_for(self, config: SandboxConfig) -> SandboxProvider:
-        """Return the provider of `config`."""
-        key = config.model_dump_json()
+        """Return the provider of `config`; raises `SandboxUnavailable` if something for it is not installed."""
+        api_key = None
+        if isinstance(config, RemoteSandbox) and config.api_key:
+            api_key = self._secrets.read(config.api_key)
+            self._redactor.learn(api_key)
+        key = (config.model_dump_json(), api_key)
         if key not in self._providers:
             self._used.add(config)
-            self._providers[key] = make_provider(config, self._work_dir)
+            self._providers[key] = make_provider(config, self._work_dir, api_key)
         return self._providers[key]
 
     async def load_tasks(self, config: TasksetConfig) -> list[Task]:

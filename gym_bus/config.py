@@ -32,6 +32,13 @@ KEY_VARIABLES: Final[Mapping[str, str]] = {
     "switchyard": "SWITCHYARD_API_KEY",
 }
 
+SANDBOX_KEY_VARIABLES: Final[Mapping[str, str]] = {
+    "e2b": "E2B_API_KEY",
+    "opensandbox": "OPEN_SANDBOX_API_KEY",
+    "daytona": "DAYTONA_API_KEY",
+}
+"""The variables that the clients of these makers of machines read themselves."""
+
 
 def gather(files: Sequence[Path], overrides: Sequence[str], flags: Mapping[str, Any] | None = None) -> Sourced:
     """Return the merged values of files, then of `key=value` overrides, then of flags; raises `BadConfig`."""
@@ -110,6 +117,7 @@ def make_paths_absolute(sourced: Sourced, base: Path) -> None:
         ("model", "deployment"),
         ("sandbox", "ledger_path"),
         ("sandbox", "socket"),
+        ("sandbox", "dockerfile"),
     ):
         values = sourced.values.get(section)
         if isinstance(values, dict) and isinstance(values.get(key), str):
@@ -133,17 +141,34 @@ def key_of_model(
     written = model.pop("policy_api_key", None) if isinstance(model, dict) else None
     if given is not None:
         written = given
-    if isinstance(written, str) and written.startswith(ENV):
-        name = written.removeprefix(ENV)
-        if not environ.get(name):
-            msg = f"model.policy_api_key: the environment has no {name}"
-            raise BadConfig(msg)
-        return environ[name]
     if written is None and is_default_wanted:
         type_ = model.get("type") if isinstance(model, dict) else None
         return environ.get(KEY_VARIABLES.get(str(type_), "")) or None
+    return _key("model.policy_api_key", written, environ)
+
+
+def key_of_sandbox(sourced: Sourced, environ: Mapping[str, str]) -> str | None:
+    """Return the API key of a remote sandbox's maker, taken out of the values: `sandbox.api_key`, else the maker's variable."""
+    sandbox = sourced.values.get("sandbox")
+    if not isinstance(sandbox, dict):
+        return None
+    variable = SANDBOX_KEY_VARIABLES.get(str(sandbox.get("type")))
+    if variable is None:
+        return None
+    written = sandbox.pop("api_key", None)
+    return environ.get(variable) or None if written is None else _key("sandbox.api_key", written, environ)
+
+
+def _key(place: str, written: Any, environ: Mapping[str, str]) -> str | None:
+    """Return a key that is written down, or the variable that `env:NAME` names."""
+    if isinstance(written, str) and written.startswith(ENV):
+        name = written.removeprefix(ENV)
+        if not environ.get(name):
+            msg = f"{place}: the environment has no {name}"
+            raise BadConfig(msg)
+        return environ[name]
     if written is not None and not isinstance(written, str):
-        msg = f"model.policy_api_key: want text, or env:NAME, found {type(written).__name__}"
+        msg = f"{place}: want text, or env:NAME, found {type(written).__name__}"
         raise BadConfig(msg)
     return written
 

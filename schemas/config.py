@@ -466,7 +466,96 @@ class Enroot(Tagged):
     ledger_path: str | None = None
 
 
-SandboxConfig = Annotated[Bubblewrap | Docker | Apptainer | Enroot | UnsafeLocal | Inline, Field(discriminator="type")]
+class RemoteSandbox(Tagged):
+    """A machine at somebody else's. `api_key` is a secret's name, never the key itself.
+
+    A machine ends by itself `lifetime_s` after it was last renewed, which happens while its owner lives, for `max_age_s` at most.
+    Commands begin in `workspace`. `user` is who they run as: None is the image's own. Memory, processors and processes are bounded by
+    what the machine is made of; of `limits`, files, processor time and output count. With `allow_hosts` it reaches those hosts only,
+    with an empty list nothing; None leaves it whatever the maker does.
+    """
+
+    api_key: str | None = None
+    workspace: str = Field(default="/box", pattern=r"^(/[A-Za-z0-9_.-]+)+$")
+    lifetime_s: int = Field(default=600, ge=5, le=86_400)
+    max_age_s: Seconds = 86_400
+    request_timeout_s: Seconds = 30
+    create_timeout_s: Seconds = 180
+    allow_hosts: tuple[str, ...] | None = ()
+
+    @property
+    def reaches_out(self) -> bool:
+        """Say whether commands can have an effect outside of the machine."""
+        return self.allow_hosts != ()
+
+    limits: SandboxLimits = SandboxLimits()
+    ledger_path: str | None = None
+
+
+class E2B(RemoteSandbox):
+    """A microVM of E2B, made of `template`; with `dockerfile`, the template is built of that file under this name if there is none yet.
+
+    `domain` is that of an installation of one's own; `api_url` and `sandbox_url` name its two doors where they do not follow from it.
+    """
+
+    type: Literal["e2b"] = "e2b"
+    template: str = Field(default="base", min_length=1)
+    dockerfile: str | None = None
+    domain: str | None = None
+    api_url: str | None = None
+    sandbox_url: str | None = None
+    user: str = Field(default="user", pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")
+    build_timeout_s: Seconds = 1800
+
+
+class OpenSandbox(RemoteSandbox):
+    """A container of an OpenSandbox server at `domain` (`host:port`), made of `image`.
+
+    `resource_limits` and `resource_requests` are in the server's words (`cpu`, `memory`). `use_server_proxy` leads all calls
+    through the server, where containers cannot be reached themselves. `team`, `user` and `workload` are written on machines, for
+    whoever shares the server.
+    """
+
+    type: Literal["opensandbox"] = "opensandbox"
+    image: str = Field(min_length=1)
+    domain: str = "localhost:8080"
+    protocol: Literal["http", "https"] = "http"
+    use_server_proxy: bool = False
+    resource_limits: dict[str, str] = Field(default_factory=lambda: {"cpu": "1", "memory": "2Gi"})
+    resource_requests: dict[str, str] = Field(default_factory=dict)
+    team: str | None = None
+    user: str | None = None
+    workload: str | None = None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return what is written on machines beside what finds them."""
+        named = {"team": self.team, "user": self.user, "workload": self.workload}
+        return {name: value for name, value in named.items() if value}
+
+
+class Daytona(RemoteSandbox):
+    """A machine of Daytona, made of `snapshot` (None: Daytona's own) in `target`, with so many processors and GiB.
+
+    It is deleted when it stops, and stops when it was not used for `lifetime_s`, rounded up to minutes. `user` is who commands run as;
+    they must be able to make `workspace`.
+    """
+
+    type: Literal["daytona"] = "daytona"
+    api_url: str = "https://app.daytona.io/api"
+    workspace: str = Field(default="/tmp/box", pattern=r"^(/[A-Za-z0-9_.-]+)+$")  # noqa: S108  in the machine
+    snapshot: str | None = None
+    target: str | None = None
+    user: str | None = None
+    cpu: int | None = Field(default=None, ge=1)
+    memory_gib: int | None = Field(default=None, ge=1)
+    disk_gib: int | None = Field(default=None, ge=1)
+
+
+SandboxConfig = Annotated[
+    Bubblewrap | Docker | Apptainer | Enroot | UnsafeLocal | Inline | E2B | OpenSandbox | Daytona,
+    Field(discriminator="type"),
+]
 
 
 class Checkpoints(Frozen):

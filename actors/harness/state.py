@@ -7,7 +7,7 @@ from typing import Literal
 
 from actors.budget import Spent
 from schemas.base import Frozen
-from schemas.config import NetworkPolicy, SimpleAgent
+from schemas.config import NetworkPolicy, RemoteSandbox, SimpleAgent
 from schemas.events import SessionRequested
 from schemas.tasks import Evidence
 from schemas.values import BlobRef, Failure, Message, ToolCall
@@ -84,7 +84,10 @@ class SessionState(Frozen):
     @property
     def reaches_out(self) -> bool:
         """Say whether commands can have an effect outside of the machine."""
-        policy = getattr(self.request.sandbox, "network", None)
+        sandbox = self.request.sandbox
+        if isinstance(sandbox, RemoteSandbox):
+            return sandbox.reaches_out
+        policy = getattr(sandbox, "network", None)
         return bool(policy.agent.allow) if isinstance(policy, NetworkPolicy) else policy not in {None, "none"}
 
     def with_box(self, **changes: object) -> SessionState:

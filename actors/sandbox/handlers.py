@@ -51,8 +51,8 @@ class BoxHandlers:
     async def create(self, drive: Drive[BoxState], effect: CreateBox) -> Outcome:  # noqa: ARG002  nothing to know but the state
         """Make the machine, with the files of a checkpoint if it follows one that was lost."""
         request, request_id = drive.state.request, drive.state.request_id
-        provider = self._provider_for(request.sandbox)
         try:
+            provider = self._provider_for(request.sandbox)
             held = HeldBox(await provider.create(drive.aggregate.label), self._blobs)
             drive.held = held
             if request.restore:

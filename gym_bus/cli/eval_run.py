@@ -23,7 +23,7 @@ from gym_bus.engine_socket import pin_socket
 from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
-from schemas.config import ServedModel
+from schemas.config import RemoteSandbox, ServedModel
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -94,6 +94,7 @@ def resolve(options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Run
         msg = "--model-api-key needs a model: --model-url and --model, or model.type=openai in a configuration"
         raise BadConfig(msg)
     api_key = configs.key_of_model(sourced, given, environ, is_default_wanted=is_served)
+    configs.key_of_sandbox(sourced, environ)  # out of the values; see `sandbox_key`
     pin_socket(sourced, environ)
     configs.make_paths_absolute(sourced, Path.cwd())
     pin_routes(sourced)
@@ -106,12 +107,24 @@ def _is_named(model: Mapping[str, Any]) -> bool:
     return "policy_model_name" in model and has_place
 
 
-def with_key(config: RunConfig, api_key: str | None, settings: Settings) -> RunConfig:
-    """Return the configuration with the name of the stored key, which is all that the log gets."""
-    if api_key is None or not isinstance(config.model, ServedModel):
-        return config
-    name = SecretsStore(settings.data_dir / "secrets").store(api_key)
-    return config.model_copy(update={"model": config.model.model_copy(update={"policy_api_key": name})})
+def sandbox_key(options: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
+    """Return the API key of the sandbox's maker, None if it has none; raises `BadConfig`."""
+    flags = flags_of(options)
+    sourced = configs.gather(options.get("configs") or (), options.get("overrides") or (), flags)
+    return configs.key_of_sandbox(sourced, environ)
+
+
+def with_key(config: RunConfig, api_key: str | None, settings: Settings, sandbox: str | None = None) -> RunConfig:
+    """Return the configuration with the names of the stored keys, the model's and the `sandbox`'s, which is all that the log gets."""
+    keys = SecretsStore(settings.data_dir / "secrets")
+    if api_key is not None and isinstance(config.model, ServedModel):
+        model = config.model.model_copy(update={"policy_api_key": keys.store(api_key)})
+        config = config.model_copy(update={"model": model})
+    if sandbox is not None and isinstance(config.sandbox, RemoteSandbox):
+        config = config.model_copy(
+            update={"sandbox": config.sandbox.model_copy(update={"api_key": keys.store(sandbox)})}
+        )
+    return config
 
 
 def name_for(options: Mapping[str, Any], config: RunConfig) -> str:
@@ -157,7 +170,7 @@ def start_run(options: dict[str, Any]) -> int:
     _say(f"model: {config.model.label}", as_json=options["as_json"])
     checks.check_config(config, api_key, settings)
     previous = checks.check_room(output, overwrite=options["overwrite"])
-    config = with_key(config, api_key, settings)
+    config = with_key(config, api_key, settings, sandbox_key(options, os.environ))
     return asyncio.run(_request_and_watch(settings, config, run_id, output, options, previous))
 
 

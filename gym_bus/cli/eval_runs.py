@@ -19,7 +19,7 @@ from gym_bus.cli.results import fetch_results, print_results, read_metrics
 from gym_bus.cli.setup import settings_for, up_and_connected
 from gym_bus.client import find_request, open_log, request_cancel, request_resume
 from gym_bus.errors import BadConfig, Permanent
-from schemas.config import ServedModel
+from schemas.config import RemoteSandbox, ServedModel
 from schemas.events import RunRequested
 
 if TYPE_CHECKING:
@@ -182,6 +182,9 @@ def _check_same(logged: RunConfig, options: Mapping[str, Any]) -> None:
     if isinstance(logged.model, ServedModel) and given.model.type == logged.model.type:
         key = logged.model.policy_api_key  # a key may change: it is no part of what is measured
         given = given.model_copy(update={"model": given.model.model_copy(update={"policy_api_key": key})})
+    if isinstance(logged.sandbox, RemoteSandbox) and given.sandbox.type == logged.sandbox.type:
+        name = logged.sandbox.api_key
+        given = given.model_copy(update={"sandbox": given.sandbox.model_copy(update={"api_key": name})})
     if lines := configs.difference(logged, given):
         shown = "\n".join(f"  {line}" for line in lines)
         msg = (

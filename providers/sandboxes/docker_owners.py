@@ -12,13 +12,13 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from pathlib import Path
 from typing import Final
 
 from aiodocker.containers import DockerContainer
 
 from providers.sandboxes.base import CreateFailed
 from providers.sandboxes.docker_engine import Engine, EngineRefused
+from providers.sandboxes.owners import boot, pid_namespace, started
 
 OURS: Final = "gymbus"
 LABEL: Final = "gymbus.label"
@@ -33,17 +33,17 @@ REMOVAL_PAUSE_S: Final = 0.05
 def labels_of(label: str) -> dict[str, str]:
     """Return the labels of a container that this process makes for the box `label`. Blocking, for no time."""
     pid = os.getpid()
-    return {OURS: "1", LABEL: label, OWNER: f"{pid}:{_started(pid)}", BOOT: _boot(), PIDS: _namespace()}
+    return {OURS: "1", LABEL: label, OWNER: f"{pid}:{started(pid)}", BOOT: boot(), PIDS: pid_namespace()}
 
 
 def is_orphan(labels: Mapping[str, str]) -> bool:
     """Say whether the process that made a container is surely dead. A pid that was used again has another start time."""
-    if labels.get(BOOT) != _boot():
+    if labels.get(BOOT) != boot():
         return True
-    if labels.get(PIDS) != _namespace():
+    if labels.get(PIDS) != pid_namespace():
         return False
-    pid, _, started = labels.get(OWNER, "").partition(":")
-    return not pid.isdecimal() or _started(int(pid)) != started
+    pid, _, since = labels.get(OWNER, "").partition(":")
+    return not pid.isdecimal() or started(int(pid)) != since
 
 
 async def containers_of(engine: Engine, *labels: str) -> list[DockerContainer]:
@@ -78,20 +78,3 @@ async def reap(engine: Engine) -> int:
             with suppress(CreateFailed):
                 count += await remove(engine, container)
     return count
-
-
-def _started(pid: int) -> str | None:
-    """Return when a process started, in ticks since boot (proc(5), field 22 of stat); None if it is dead, reaped or not."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return fields[19] if fields[0] not in "ZX" else None
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def _namespace() -> str:
-    return os.readlink("/proc/self/ns/pid")  # noqa: PTH115  no path: `pid:[4026531836]`

@@ -40,6 +40,10 @@ class BoundedOutput:
             if len(self._tail) > 2 * self._limit:  # trimmed now and then, not at every feed
                 del self._tail[: -self._limit]
 
+    def skip(self, count: int) -> None:
+        """Count bytes that somebody else has left out already."""
+        self._size += count
+
     def result(self) -> Output:
         """Return what was kept; a note stands where bytes were left out."""
         if self._size <= self._limit:

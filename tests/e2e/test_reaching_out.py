@@ -1,4 +1,4 @@
-"""Sandboxes that may reach a host: the list is applied and stated, what was tried is in the log, and nothing is done twice out there."""
+"""Sandboxes that may reach a host: the list is applied and stated, what was tried is in the log, nothing is done twice."""
 
 from __future__ import annotations
 

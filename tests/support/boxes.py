@@ -14,10 +14,26 @@ from pathlib import Path
 import pytest
 
 from providers.sandboxes import SandboxProvider, SandboxUnavailable, make_provider
-from schemas.config import Apptainer, Bubblewrap, Docker, Enroot, Inline, SandboxConfig, SandboxLimits, UnsafeLocal
+from schemas.config import (
+    E2B,
+    Apptainer,
+    Bubblewrap,
+    Daytona,
+    Docker,
+    Enroot,
+    Inline,
+    OpenSandbox,
+    SandboxConfig,
+    SandboxLimits,
+    UnsafeLocal,
+)
 from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, USER, needs_engine
+from tests.support.sandbox_doubles.faults import KEY
 
 LIMITS = SandboxLimits(output_bytes=4096)
+REMOTE = ("e2b", "opensandbox", "daytona")
+"""Machines at somebody else's: in tests, at a double of him."""
+doubles_at: dict[str, str] = {}
 
 
 def stand_ins() -> dict[str, str]:
@@ -45,6 +61,19 @@ def config_of(kind: str, ledger_path: str | None = None, limits: SandboxLimits =
             return Docker(image=IMAGE, user=USER, limits=limits, ledger_path=ledger_path)
         case "podman":
             return Docker(image=PODMAN_IMAGE, socket=PODMAN_SOCKET, limits=limits, ledger_path=ledger_path)
+        case "e2b":
+            url = doubles_at["e2b"]
+            return E2B(api_url=url, sandbox_url=url, create_timeout_s=20, limits=limits, ledger_path=ledger_path)
+        case "opensandbox":
+            return OpenSandbox(
+                image="any:1",
+                domain=doubles_at["opensandbox"],
+                create_timeout_s=20,
+                limits=limits,
+                ledger_path=ledger_path,
+            )
+        case "daytona":
+            return Daytona(api_url=doubles_at["daytona"], create_timeout_s=20, limits=limits, ledger_path=ledger_path)
         case "unsafe_local":
             return UnsafeLocal(limits=limits, ledger_path=ledger_path)
         case "apptainer":
@@ -61,9 +90,9 @@ async def provider_of(
     kind: str, path: Path, ledger_path: str | None = None, limits: SandboxLimits = LIMITS
 ) -> SandboxProvider:
     """Return a provider; without what it needs the test is skipped, an engine excepted."""
-    provider = make_provider(config_of(kind, ledger_path, limits), path)
-    if kind in {"docker", "podman"}:
-        return provider  # a test fails if there is no engine
+    provider = make_provider(config_of(kind, ledger_path, limits), path, KEY)
+    if kind in {"docker", "podman", *REMOTE}:
+        return provider  # a test fails if there is no engine, or no double
     try:
         await provider.check()
     except SandboxUnavailable as error:

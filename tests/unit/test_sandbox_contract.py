@@ -9,25 +9,68 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 
+from gym_bus.errors import Permanent
 from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxProvider
-from tests.support.boxes import LIMITS, LOCAL, config_of, processes_with, provider_of, unique_sleep, until_gone
+from providers.sandboxes.base import Capability
+from providers.sandboxes.capabilities import (
+    JobStatus,
+    WithDetached,
+    WithEgress,
+    WithFiles,
+    WithPause,
+    WithPorts,
+    WithSnapshots,
+    WithTerminal,
+    WithUsers,
+    WithWayOut,
+)
+from providers.sandboxes.remote import RemoteBox
+from tests.support.boxes import (
+    LIMITS,
+    LOCAL,
+    REMOTE,
+    config_of,
+    doubles_at,
+    processes_with,
+    provider_of,
+    unique_sleep,
+    until_gone,
+)
+from tests.support.sandbox_doubles.daytona import daytona_double
+from tests.support.sandbox_doubles.e2b import e2b_double
+from tests.support.sandbox_doubles.faults import KEY
+from tests.support.sandbox_doubles.opensandbox import opensandbox_double
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(params=[*LOCAL, "inline"])
+@pytest.fixture(scope="session", autouse=True)
+def doubles(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Serve the doubles that the remote providers talk to."""
+    make = tmp_path_factory.mktemp
+    with (
+        e2b_double(make("e2b")) as (e2b, _),
+        opensandbox_double(make("opensandbox")) as (opensandbox, _),
+        daytona_double(make("daytona")) as (daytona, _),
+    ):
+        doubles_at.update(e2b=e2b, opensandbox=opensandbox, daytona=daytona)
+        yield
+
+
+@pytest.fixture(params=[*LOCAL, *REMOTE, "inline"])
 async def any_provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
     provider = await provider_of(request.param, tmp_path / "boxes", str(tmp_path / "ledger"))
     yield provider
     await provider.aclose()
 
 
-@pytest.fixture(params=LOCAL)
+@pytest.fixture(params=[*LOCAL, *REMOTE])
 def kind(request: pytest.FixtureRequest) -> str:
     """Those that start processes."""
     return str(request.param)
@@ -58,6 +101,26 @@ async def test_a_missing_command_is_a_result(any_provider: SandboxProvider) -> N
     assert result.exit_code == 127
     assert result.output
     assert box.is_alive
+
+
+ABILITIES: dict[Capability, type] = {
+    "files": WithFiles,
+    "snapshots": WithSnapshots,
+    "way_out": WithWayOut,
+    "egress": WithEgress,
+    "detached": WithDetached,
+    "terminal": WithTerminal,
+    "pause": WithPause,
+    "users": WithUsers,
+    "ports": WithPorts,
+}
+
+
+async def test_a_provider_declares_what_its_boxes_can_do_and_nothing_else(any_provider: SandboxProvider) -> None:
+    assert set(ABILITIES) == set(get_args(Capability))
+    box = await any_provider.create("r.1.b1")
+    can = {name for name, protocol in ABILITIES.items() if isinstance(box, protocol)}
+    assert any_provider.capabilities == can
 
 
 async def test_each_effect_is_in_the_ledger_when_it_starts(any_provider: SandboxProvider, tmp_path: Path) -> None:
@@ -241,7 +304,7 @@ from schemas.config import RunConfig
 
 async def main():
     config = RunConfig.model_validate({"taskset": {"type": "jsonl", "jsonl_fpath": "none"}, "sandbox": json.loads(sys.argv[1])})
-    provider = make_provider(config.sandbox, Path(sys.argv[2]))
+    provider = make_provider(config.sandbox, Path(sys.argv[2]), sys.argv[4])
     idle, busy = await provider.create("r.1.b1"), await provider.create("r.2.b1")
     await idle.exec(f"(setsid {sys.argv[3]} &)", key="k", timeout_s=10)
     print("ready", flush=True)
@@ -254,11 +317,14 @@ asyncio.run(main())
 async def test_killing_the_owner_leaves_no_process_and_reaping_no_file(
     kind: str, provider: SandboxProvider, tmp_path: Path
 ) -> None:
-    """SIGKILL to the process that owns boxes ends all that runs in them; the next process removes their files."""
+    """SIGKILL to the process that owns boxes ends all that runs in them; the next process removes their files.
+
+    Nobody tells a remote machine of it: the next process of this host removes it, else it ends when it is not renewed.
+    """
     sleep = unique_sleep()
     work = tmp_path / "boxes"
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, config_of(kind).model_dump_json(), str(work), sleep],
+        [sys.executable, "-c", OWNER, config_of(kind).model_dump_json(), str(work), sleep, KEY],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         env={"PYTHONPATH": str(ROOT)},
@@ -269,8 +335,10 @@ async def test_killing_the_owner_leaves_no_process_and_reaping_no_file(
         while sum(line.strip() == sleep for line in processes_with(sleep)) < 3:
             await asyncio.sleep(0.01)
         owner.send_signal(signal.SIGKILL)
-    assert await until_gone(sleep), processes_with(sleep)
+    if kind not in REMOTE:
+        assert await until_gone(sleep), processes_with(sleep)
     assert await provider.reap() == 2
+    assert await until_gone(sleep), processes_with(sleep)
     assert await provider.reap() == 0
 
 
@@ -289,3 +357,65 @@ async def test_closing_the_provider_destroys_every_box(tmp_path: Path, provider:
     await provider.aclose()
     assert await until_gone(sleep)
     assert not any(box.is_alive for box in boxes)
+
+
+@pytest.fixture(params=REMOTE)
+async def far(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RemoteBox[Any]]:
+    """A box of each remote provider, with all that they have in common."""
+    provider = await provider_of(request.param, tmp_path / "boxes", str(tmp_path / "ledger"))
+    box = await provider.create("r.1.b1")
+    assert isinstance(box, RemoteBox)
+    yield box
+    await provider.aclose()
+
+
+async def over(box: WithDetached, job: str) -> JobStatus:
+    """Wait for a job to end."""
+    async with asyncio.timeout(20):
+        while (status := await box.status(job)).is_running:
+            await asyncio.sleep(0.02)
+    return status
+
+
+async def test_detached_commands_run_beside_others(far: RemoteBox[Any], tmp_path: Path) -> None:
+    content = "x" * 40_000
+    job = await far.start(
+        f"printf %s {content} | wc -c; echo to err >&2; until [ -e go ]; do sleep 0.02; done; exit 3",
+        key="j",
+        timeout_s=20,
+    )
+    assert (await far.exec("echo beside", key="k", timeout_s=10)).output == "beside\n"
+    async with asyncio.timeout(10):
+        while (await far.output_of(job)) != b"40000\nto err\n":
+            await asyncio.sleep(0.02)
+    assert await far.status(job) == JobStatus(is_running=True, exit_code=None, output_bytes=13)
+    await far.exec("touch go", key="k", timeout_s=10)
+    assert await over(far, job) == JobStatus(is_running=False, exit_code=3, output_bytes=13)
+    assert await far.output_of(job, 6, max_bytes=4) == b"to e"
+    assert await far.output_of(job, 13) == b""
+    assert '"key": "j"' in (tmp_path / "ledger").read_text()
+    with pytest.raises(Permanent):
+        await far.status("no-such-job")
+
+
+async def test_detached_commands_end_at_their_deadline_and_when_they_are_stopped(far: RemoteBox[Any]) -> None:
+    sleep = unique_sleep()
+    late = await far.start(f"setsid {sleep} & {sleep}", key="k", timeout_s=0.3)
+    assert (await over(far, late)).exit_code == 137
+    assert await until_gone(sleep)
+    stopped = await far.start(f"setsid {sleep} & {sleep}", key="k", timeout_s=60)
+    await far.stop(stopped)
+    await far.stop(stopped)
+    assert (await over(far, stopped)).exit_code == 137
+    assert await until_gone(sleep)
+
+
+async def test_the_deadline_of_another_command_spares_detached_ones(far: RemoteBox[Any]) -> None:
+    sleep = unique_sleep()
+    job = await far.start(f"{sleep}; echo never", key="k", timeout_s=60)
+    assert (await far.exec("sleep 30", key="k", timeout_s=0.3)).ended_by == "timeout"
+    assert (await far.status(job)).is_running
+    await far.destroy()
+    assert await until_gone(sleep)
+    with pytest.raises(BoxLost):
+        await far.status(job)

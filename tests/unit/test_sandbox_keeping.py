@@ -15,7 +15,7 @@ from gym_bus.blobs import MemoryBlobs
 from providers.sandboxes import Box, SandboxProvider
 from providers.sandboxes.capabilities import WithDetached, WithSnapshots
 from schemas.config import SandboxLimits
-from tests.support.boxes import ENCLOSED, LOCAL, provider_of
+from tests.support.boxes import LOCAL, PAUSABLE, provider_of
 
 LABEL = f"keeping.{os.getpid()}.b1"
 FILL = "head -c 30000000 /dev/urandom >large; i=0; while [ $i -lt 300 ]; do echo $i >f$i; i=$((i + 1)); done"
@@ -28,7 +28,7 @@ class KeptBox(Box, WithSnapshots, WithDetached):
     """What the tests talk to."""
 
 
-@pytest.fixture(params=ENCLOSED)
+@pytest.fixture(params=PAUSABLE)
 async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
     provider = await provider_of(request.param, tmp_path / "boxes", limits=SandboxLimits(output_bytes=1_000_000))
     yield provider

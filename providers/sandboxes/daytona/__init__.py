@@ -1,0 +1,1 @@
+"""Sandboxes of Daytona, by its documented REST API."""

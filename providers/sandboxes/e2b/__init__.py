@@ -1,0 +1,1 @@
+"""Sandboxes in E2B's microVMs, through E2B's own client."""

@@ -1,0 +1,1 @@
+"""Sandboxes of an OpenSandbox server, through OpenSandbox's own client."""
