@@ -23,8 +23,8 @@ from providers.sandboxes.docker_owners import labels_of
 from providers.sandboxes.rooms import Room
 from schemas.config import Docker
 
-OWN_PROCESSES: Final = 8
-"""The script, its child, the standing shell, and what a runtime needs to start that."""
+OWN_PROCESSES: Final = 12
+"""The script, its child, the standing shell, the side shell with what waits for its jobs, and what a runtime needs to start those."""
 MIB: Final = 1024 * 1024
 CLEAR: Final = "SIGUSR1"
 CLEARED: Final = "cleared"

@@ -34,6 +34,7 @@ from providers.sandboxes.docker_engine import GONE, Engine, EngineRefused
 from providers.sandboxes.docker_line import Line
 from providers.sandboxes.docker_owners import remove
 from providers.sandboxes.docker_terminal import EngineTerminal
+from providers.sandboxes.local_box import Alone
 from providers.sandboxes.output import Output
 from providers.sandboxes.processes import KILLED, exports, in_namespace_of, out_of_memory, result, ulimits
 from providers.sandboxes.rooms import Room
@@ -195,7 +196,7 @@ class ContainerShell:
         """Start an interactive command beside the others; raises `BoxLost`, `CreateFailed`."""
         return await EngineTerminal.open(self._engine, self._container, self._limits, command, rows, columns)
 
-    def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:  # noqa: ARG002  the engine starts it beside a command
+    def side(self, limits: SandboxLimits, alone: Alone) -> SideShell:  # noqa: ARG002  the engine starts it beside a command
         """Return the shell for what goes on beside commands, in an exec of its own."""
         return SideShell(
             self.room, self._launch, view=PIPES_IN_BOX, program="/bin/sh",

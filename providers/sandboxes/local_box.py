@@ -6,8 +6,8 @@ A provider brings a `Shell`, which runs commands in its machine, and a room in w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -26,6 +26,8 @@ from providers.sandboxes.snapshots import Taken
 from schemas.config import SandboxLimits
 from schemas.snapshots import Manifest
 from schemas.values import BlobRef
+
+Alone = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class Shell(Protocol):
@@ -53,8 +55,8 @@ class Shell(Protocol):
         """End everything and wait for that; safe to repeat."""
         ...
 
-    def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:
-        """Return the shell for what goes on beside commands; `alone` is held while a command runs."""
+    def side(self, limits: SandboxLimits, alone: Alone) -> SideShell:
+        """Return the shell for what goes on beside commands; `alone` waits until no command runs, and keeps others waiting."""
         ...
 
 
@@ -75,7 +77,7 @@ class LocalBox(Generic[ShellT]):
         self._ending = asyncio.Lock()
         self._is_destroyed = False
         self._is_ended = False
-        self._side = shell.side(limits, self._one_at_a_time)
+        self._side = shell.side(limits, self._alone)
         self._files = BoxFiles(self._side)
         self._jobs = Jobs(self._side, limits)
         self._snapshots = RoomSnapshots(shell.room)
@@ -175,6 +177,12 @@ class LocalBox(Generic[ShellT]):
     def _ready(self, otherwise: str) -> None:
         """Raise `BoxLost` for a box that is gone, and what a provider adds for one that does nothing at the moment."""
         self._check(otherwise)
+
+    @asynccontextmanager
+    async def _alone(self) -> AsyncGenerator[None, None]:
+        async with self._one_at_a_time:
+            self._ready("nothing was started")
+            yield
 
     async def _leave(self) -> None:
         """Give back what the box was given from outside, before it ends."""

@@ -25,6 +25,7 @@ from providers.sandboxes.bubblewrap_argv import PIPES_IN_BOX, SHELL_IN_BOX
 from providers.sandboxes.command_output import command_output
 from providers.sandboxes.control_groups import UNIFIED, BoxGroup, Groups, unified_hierarchy
 from providers.sandboxes.freezing import Freezer, GroupFreezer, SignalFreezer
+from providers.sandboxes.local_box import Alone
 from providers.sandboxes.named_pipes import write_all
 from providers.sandboxes.processes import (
     children,
@@ -185,14 +186,12 @@ class StandingShell:
             self._frozen = self._groups.make(self.room.path.name, unified_hierarchy())
         return GroupFreezer(self._frozen, pids) if self._frozen else SignalFreezer(pids)
 
-    def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:  # noqa: ARG002  they are the shell's own
+    def side(self, limits: SandboxLimits, alone: Alone) -> SideShell:  # noqa: ARG002  they are the shell's own
         """Return the shell for what goes on beside commands, a child of this one: its memory is out of their reach as well."""
 
         async def launch(line: str) -> None:
             nonce = secrets.token_hex(8)
-            async with alone, asyncio.timeout(START_TIMEOUT_S):
-                if not self.is_alive:
-                    raise BoxLost("the sandbox's first process is gone")
+            async with alone(), asyncio.timeout(START_TIMEOUT_S):
                 await self._write(f"aside {shlex.quote(line)} {nonce}\n")
                 await self._answer(nonce)
 

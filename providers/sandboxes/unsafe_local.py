@@ -15,7 +15,7 @@ from pathlib import Path
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult, SandboxUnavailable
 from providers.sandboxes.keeper import END_TIMEOUT_S, MARK, Keeper
 from providers.sandboxes.ledger import Ledger
-from providers.sandboxes.local_box import LocalBox
+from providers.sandboxes.local_box import Alone, LocalBox
 from providers.sandboxes.marks import kill_marked
 from providers.sandboxes.output import PipeReader
 from providers.sandboxes.processes import exited, result, ulimits
@@ -62,7 +62,7 @@ class UnsafeShell:
     async def break_off(self) -> None:
         """Do nothing: each command has a shell of its own, and a cancelled one has been killed."""
 
-    def side(self, limits: SandboxLimits, alone: asyncio.Lock) -> SideShell:  # noqa: ARG002  it is a process like any other
+    def side(self, limits: SandboxLimits, alone: Alone) -> SideShell:  # noqa: ARG002  it is a process like any other
         """Return the shell for what goes on beside commands."""
 
         async def launch(line: str) -> None:

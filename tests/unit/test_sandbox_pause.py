@@ -124,6 +124,19 @@ async def test_what_is_asked_meanwhile_is_refused_clearly(box: PausableBox, tmp_
     assert (await box.exec("ls", key="k", timeout_s=10)).output == ""
 
 
+async def test_what_waits_for_a_command_is_refused_if_a_pause_comes_between(box: PausableBox, tmp_path: Path) -> None:
+    """A file that is the first to go beside commands, asked for before the pause: refused or carried, and the box goes on."""
+    (tmp_path / "source").write_text("x")
+    running = asyncio.ensure_future(box.exec("sleep 0.5", key="k", timeout_s=10))
+    await asyncio.sleep(0.1)
+    paused, carried = asyncio.ensure_future(box.pause()), asyncio.ensure_future(box.put(tmp_path / "source", "file"))
+    await asyncio.gather(running, paused)
+    await box.resume()
+    [result] = await asyncio.gather(carried, return_exceptions=True)
+    assert result is None or (isinstance(result, Permanent) and "is paused" in str(result))
+    assert (await box.exec("echo on", key="k", timeout_s=10)).output == "on\n"
+
+
 async def test_it_waits_for_the_command_that_runs(box: PausableBox) -> None:
     running = asyncio.ensure_future(box.exec("sleep 0.5; echo whole", key="k", timeout_s=10))
     await asyncio.sleep(0.1)
