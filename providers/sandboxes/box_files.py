@@ -20,6 +20,7 @@ from providers.sandboxes.capabilities import NoSuchFile
 from providers.sandboxes.command_output import command_output
 from providers.sandboxes.marks import kill_marked
 from providers.sandboxes.named_pipes import PIPE_BYTES, named_pipe, readable, widen, write_all
+from providers.sandboxes.processes import KILLED
 from providers.sandboxes.side_shell import MARK, SideShell, exit_code_of
 from providers.sandboxes.snapshots import TooLarge
 
@@ -29,6 +30,7 @@ SLOWEST_BYTES_PER_S: Final = 256 * 1024
 TRIES: Final = 3
 """What kills all in a box, such as a command at its deadline, kills what carries a file as well: it is carried again."""
 WORDS_BYTES: Final = 1024
+INTERRUPTED: Final = frozenset({None, KILLED})
 NOT_FOUND: Final = 127
 NO_FILE: Final = frozenset({1, 2, 44})
 """Shells say 1 or 2 for a file that cannot be opened."""
@@ -72,7 +74,7 @@ class BoxFiles:
             )
             for _ in range(TRIES):
                 code, words = await self._send(script, file, size, path)
-                if code is not None:
+                if code not in INTERRUPTED:
                     break
         if code != 0:
             reason = "its image has no `head`, `mkdir`, `chmod` or `mv`" if code == NOT_FOUND else words.strip()
@@ -87,7 +89,7 @@ class BoxFiles:
                 code, size = await self._receive(script, file, path, max_bytes)
                 if size > max_bytes:
                     raise TooLarge(f"{path!r} in the sandbox has more than {max_bytes:,} bytes")
-                if code is not None:
+                if code not in INTERRUPTED:
                     break
             if code in NO_FILE:
                 raise NoSuchFile(f"{path!r} is not in the sandbox, is no regular file, or cannot be read there")

@@ -10,8 +10,8 @@ from providers.sandboxes.processes import exited, pipe
 MARK: Final = "GYM_BUS_BOX"
 END_TIMEOUT_S: Final = 10.0
 _SCRIPT: Final = (
-    "read -r _; for round in 1 2 3; do "
-    'for p in $(grep -lzxsF -e "$1" /proc/[0-9]*/environ); do p=${p#/proc/}; kill -9 "${p%/environ}"; done; done'
+    "read -r _; for round in 1 2 3 4 5; do "
+    'for p in $(grep -lzxsF -e "$1" /proc/[0-9]*/environ); do p=${p#/proc/}; kill -9 "${p%/environ}"; done; sleep 0.02; done'
 )
 
 

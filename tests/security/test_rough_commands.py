@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -20,7 +21,16 @@ from providers.sandboxes.capabilities import WithFiles
 from providers.sandboxes.control_groups import memory_hierarchy
 from providers.sandboxes.rooms import reachable_parent
 from schemas.config import SandboxLimits, UnsafeLocal
-from tests.support.boxes import LOCAL, RUN_AS_US, config_of, processes_with, provider_of, unique_sleep, until_gone
+from tests.support.boxes import (
+    LOCAL,
+    RUN_AS_US,
+    config_of,
+    process_ids,
+    processes_with,
+    provider_of,
+    unique_sleep,
+    until_gone,
+)
 
 LABEL = f"rough.{os.getpid()}.b1"
 LIMITS = SandboxLimits(memory_mib=128, processes=32, file_mib=64, output_bytes=4096)
@@ -51,7 +61,7 @@ def left_of(work: Path) -> tuple[list[str], list[str], list[str]]:
 async def provider(kind: str, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
     """After each test nothing is there that was not there before: no process of it, mount, directory, control group, open file."""
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
-    processes = {path.name for path in Path("/proc").glob("[0-9]*")}
+    processes = set(process_ids())
     provider = await provider_of(kind, tmp_path / "boxes", None, LIMITS)
     yield provider
     await provider.aclose()
@@ -65,13 +75,12 @@ async def provider(kind: str, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
 
 def children_of_this_process() -> list[tuple[str, str]]:
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[1] == str(os.getpid()) and fields[0] != "Z":
-            found.append((path.parent.name, path.read_text()))
+    for pid in process_ids():
+        with suppress(OSError):
+            status = Path(f"/proc/{pid}/stat").read_text()
+            state, parent = status.rpartition(")")[2].split()[:2]
+            if parent == str(os.getpid()) and state != "Z":
+                found.append((pid, status))
     return found
 
 

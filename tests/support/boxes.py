@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -111,15 +112,19 @@ LOCAL = (*ENCLOSED, "unsafe_local")
 """Those that start processes on this host."""
 
 
+def process_ids() -> list[str]:
+    """Return those that are there now."""
+    with os.scandir("/proc") as entries:
+        return [entry.name for entry in entries if entry.name.isdecimal()]
+
+
 def processes_with(text: str) -> list[str]:
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if text in line and int(path.parent.name) != os.getpid():
-            found.append(line)
+    for pid in process_ids():
+        with suppress(OSError):
+            line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if text in line and int(pid) != os.getpid():
+                found.append(line)
     return found
 
 
