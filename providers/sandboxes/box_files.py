@@ -10,8 +10,8 @@ import os
 import secrets
 import shlex
 import stat
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +28,7 @@ STALLED_S: Final = 20.0
 """A box that takes or gives nothing for so long is not waited for."""
 SLOWEST_BYTES_PER_S: Final = 256 * 1024
 TRIES: Final = 3
-"""What kills all in a box, such as a command at its deadline, kills what carries a file as well: it is carried again."""
+"""What kills all in a box, such as a command at its deadline, kills what carries a file as well: it is carried again after that."""
 WORDS_BYTES: Final = 1024
 INTERRUPTED: Final = frozenset({None, KILLED})
 NOT_FOUND: Final = 127
@@ -56,8 +56,10 @@ exec head -c {size} <&3
 class BoxFiles:
     """Carries files for one box; several at a time, and beside its commands."""
 
-    def __init__(self, side: SideShell) -> None:
+    def __init__(self, side: SideShell, alone: Callable[[], AbstractAsyncContextManager[None]]) -> None:
+        """Use `side`; `alone` waits until no command runs, and so until nothing is being killed."""
         self._side = side
+        self._alone = alone
 
     async def put(self, source: Path, path: str, *, mode: int = 0o644) -> None:
         """See `WithFiles`. The file is there whole or not at all: it is written beside its place and renamed."""
@@ -76,6 +78,8 @@ class BoxFiles:
                 code, words = await self._send(script, file, size, path)
                 if code not in INTERRUPTED:
                     break
+                async with self._alone():
+                    pass
         if code != 0:
             reason = "its image has no `head`, `mkdir`, `chmod` or `mv`" if code == NOT_FOUND else words.strip()
             raise Permanent(f"{path!r} was not written in the sandbox: {reason or 'what writes it was killed'}")
@@ -91,6 +95,8 @@ class BoxFiles:
                     raise TooLarge(f"{path!r} in the sandbox has more than {max_bytes:,} bytes")
                 if code not in INTERRUPTED:
                     break
+                async with self._alone():
+                    pass
             if code in NO_FILE:
                 raise NoSuchFile(f"{path!r} is not in the sandbox, is no regular file, or cannot be read there")
             if code != 0:

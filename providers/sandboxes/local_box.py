@@ -78,7 +78,7 @@ class LocalBox(Generic[ShellT]):
         self._is_destroyed = False
         self._is_ended = False
         self._side = shell.side(limits, self._alone)
-        self._files = BoxFiles(self._side)
+        self._files = BoxFiles(self._side, self._alone)
         self._jobs = Jobs(self._side, limits)
         self._snapshots = RoomSnapshots(shell.room)
 
