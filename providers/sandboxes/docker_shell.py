@@ -85,7 +85,7 @@ class ContainerShell:
         self._shell: Line | None = None
         self._deaths = 0
         self._is_shared = False
-        self._exports = ""
+        self._variables: dict[str, str] = {}
         self.is_alive = True
 
     async def start(self) -> None:
@@ -163,12 +163,12 @@ class ContainerShell:
 
     async def set_environment(self, variables: Mapping[str, str]) -> None:
         """Put variables into the environment of every later command, of this shell and of those after it; raises `BoxLost`."""
-        self._exports += exports(variables)
+        self._variables |= variables
         if shell := self._shell:
             nonce = secrets.token_hex(8)
             try:
                 async with asyncio.timeout(KILL_TIMEOUT_S):
-                    await shell.write(f'{self._exports}deaths; echo "{nonce} 0 $deaths"\n')
+                    await shell.write(f'{exports(self._variables)}deaths; echo "{nonce} 0 $deaths"\n')
                     if await self._hear(shell, nonce) is None:
                         await self._clear()  # it was killed; the next one is told when it starts
             except TimeoutError as error:
@@ -194,7 +194,9 @@ class ContainerShell:
 
     async def terminal(self, command: str, rows: int, columns: int) -> EngineTerminal:
         """Start an interactive command beside the others; raises `BoxLost`, `CreateFailed`."""
-        return await EngineTerminal.open(self._engine, self._container, self._limits, command, rows, columns)
+        return await EngineTerminal.open(
+            self._engine, self._container, self._limits, command, rows, columns, self._variables
+        )
 
     def side(self, limits: SandboxLimits, alone: Alone) -> SideShell:  # noqa: ARG002  the engine starts it beside a command
         """Return the shell for what goes on beside commands, in an exec of its own."""
@@ -254,7 +256,7 @@ class ContainerShell:
         try:
             await self._engine.ask("starting a shell", shell.open())
             async with asyncio.timeout(START_TIMEOUT_S):
-                await shell.write(f'{functions}{self._exports}deaths; echo "{nonce} 0 $deaths"\n')
+                await shell.write(f'{functions}{exports(self._variables)}deaths; echo "{nonce} 0 $deaths"\n')
                 code = await self._hear(shell, nonce)
         except TimeoutError as error:
             await shell.hang_up()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -43,6 +44,7 @@ class EngineTerminal:
         command: str,
         rows: int,
         columns: int,
+        variables: Mapping[str, str],
     ) -> EngineTerminal:
         """Start `command`; raises `CreateFailed`."""
         nonce = secrets.token_hex(8)
@@ -51,7 +53,7 @@ class EngineTerminal:
             ["/bin/sh", "-c", script, "sh", command],
             stdin=True,
             tty=True,
-            environment={MARK: nonce, "TERM": "xterm"},
+            environment={**variables, MARK: nonce, "TERM": "xterm"},
         )
         terminal = cls(engine, await engine.ask("starting a terminal", made), nonce)
         try:

@@ -14,7 +14,7 @@ import pytest
 
 from gym_bus.errors import Permanent
 from providers.sandboxes import BoxLost, SandboxProvider
-from providers.sandboxes.capabilities import WithEgress
+from providers.sandboxes.capabilities import WithEgress, WithTerminal
 from providers.sandboxes.enclosed_box import EnclosedBox
 from schemas.config import NetworkPolicy
 from tests.support.attacked import RUN, RedAgent, provider_of, room_of
@@ -158,7 +158,7 @@ async def test_a_list_that_is_taken_back_ends_what_is_open(boxed: Boxed, upstrea
         assert "ping" in (await red.script(TUNNEL, f"a.test:{upstream.port}", "b.test:1")).output
 
 
-async def test_a_job_finds_the_way_as_commands_do(boxed: Boxed, upstream: Upstream) -> None:
+async def test_jobs_and_terminals_find_the_way_as_commands_do(boxed: Boxed, upstream: Upstream) -> None:
     """Also one whose shell stood before anything was allowed; and a shell that was killed is told again."""
     red, box = await boxed.agent()
     await box.start("true", key="first", timeout_s=10)
@@ -171,6 +171,15 @@ async def test_a_job_finds_the_way_as_commands_do(boxed: Boxed, upstream: Upstre
             while (await box.status(job)).is_running:
                 await asyncio.sleep(0.02)
         assert b"ping" in await box.output_of(job)
+        assert isinstance(box, WithTerminal)
+        terminal = await box.terminal("echo proxy=$https_proxy, $(grep Seccomp: /proc/self/status)", key="t")
+        shown = b""
+        async with asyncio.timeout(20):
+            while b"Seccomp" not in shown:
+                shown += await terminal.read(within_s=1)
+        await terminal.close()
+        assert b"proxy=http://127.0.0.1:8090," in shown
+        assert b"Seccomp: 2" in shown
         await red.run("kill -9 -1; sleep 20", timeout_s=1)
         assert "ping" in (await red.script(TUNNEL, f"a.test:{upstream.port}", "x.test:1")).output
 
