@@ -22,7 +22,7 @@ from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect, Machine, S
 from gym_bus.subjects import CLAIM, SNAPSHOT, AggregateId, event_subject, rollout_pattern
 from schemas.base import Answer
 from schemas.envelope import Envelope
-from schemas.events import Claimed, RequestParked, Snapshot
+from schemas.events import Claimed, ModelCallLost, RequestParked, Snapshot, ToolCallLost
 from schemas.ids import RUN_LEVEL
 from schemas.values import Failure
 
@@ -161,7 +161,9 @@ class Drive(Generic[S]):
                 self._answered(request_id)
                 return False
             await self._check_owner(own)
-            if self._count_vain_claims(own) >= self.shell.max_takeovers and self._request and not self.is_redriven:
+            vain = self._vain_claims(own)
+            is_suspect = len(vain) >= self.shell.max_takeovers and self._request and not self.is_redriven
+            if is_suspect and not await self._came_further(vain[0].sequence):
                 await self._park(own)
                 return False
             after = Tail(own[-1].sequence, own[-1].ordinal) if own else NEW
@@ -202,21 +204,32 @@ class Drive(Generic[S]):
                 raise Held(worker)
 
     @staticmethod
-    def _count_vain_claims(own: Sequence[Envelope]) -> int:
-        """Count the claims since the last event: workers that took it over and came no further."""
-        count = 0
-        for event in reversed(own):
-            if not isinstance(event.data, Claimed):
-                break
-            count += 1
-        return count
+    def _vain_claims(own: Sequence[Envelope]) -> list[Envelope]:
+        """Return the claims since the last event: workers that took it over and stated nothing in it."""
+        last = max((n for n, event in enumerate(own) if not isinstance(event.data, Claimed)), default=-1)
+        return list(own[last + 1 :])
+
+    async def _came_further(self, since: int) -> bool:
+        """Say whether anything was answered in the rollout (in all of the run, for what concerns a run) after the sequence `since`.
+
+        Then workers did not die of the request: a run is stated in few events of its own, and lives through many hosts.
+        """
+        where = self.aggregate
+        rollout = "*" if where.rollout_id == RUN_LEVEL else where.rollout_id
+        pattern = rollout_pattern(where.shard, where.run_id, rollout)
+        async for event in self.shell.log.read(pattern, since):
+            if isinstance(event.data, Answer) and not isinstance(
+                event.data, ModelCallLost | ToolCallLost | RequestParked
+            ):
+                return True
+        return False
 
     async def _park(self, own: Sequence[Envelope]) -> None:
         """Set the request aside: every worker that took it has died of it."""
         request = self._request
         if request is None:
             return
-        tries = self._count_vain_claims(own)
+        tries = len(self._vain_claims(own))
         failure = Failure(kind="parked", message=f"{tries} workers in a row took it and came no further", terminal=True)
         after = Tail(own[-1].sequence, own[-1].ordinal) if own else NEW
         writer = await self.shell.log.claim(self.aggregate, self.attempt, request.event_id, after)
