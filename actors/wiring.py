@@ -16,6 +16,7 @@ from actors.collector.room import Look
 from actors.collector.run import RunMachine
 from actors.harness.handlers import ModelHandlers
 from actors.harness.session import SessionMachine
+from actors.sandbox.admission import Admission
 from actors.sandbox.box import BoxMachine
 from actors.sandbox.handlers import BoxHandlers
 from actors.verifier.verdict import Grader, VerdictHandlers, VerdictMachine
@@ -179,13 +180,15 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
 
 
 def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
-    handlers = BoxHandlers(around.provider_for, around.host_id, around.blobs)
+    settings = around.settings
+    admission = Admission(settings.box_memory_mib, settings.box_cpus)
+    handlers = BoxHandlers(around.provider_for, around.host_id, around.blobs, admission)
     shell = _shell("sandbox", around, handlers.table())
     role = _role("sandbox", BoxMachine(), sandbox_key, slot_until_done=True)
 
     def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:
         drive = role.make(shell, where, request)
-        drive.on_fenced = partial(handlers.abandon, drive)
+        drive.on_broken = partial(handlers.abandon, drive)
         return drive
 
     worker = Worker(replace(role, target=_box_of, make=make), shell, around.presence, around.settings)

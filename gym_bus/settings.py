@@ -36,6 +36,8 @@ class Settings(Frozen):
     run_slots: int = Field(default=16, ge=1)
     session_slots: int = Field(default=4096, ge=1)
     box_slots: int = Field(default=512, ge=1)
+    box_memory_mib: int | None = Field(default=None, ge=16)
+    box_cpus: float | None = Field(default=None, gt=0)
     verdict_slots: int = Field(default=256, ge=1)
     store_max_bytes: int | None = Field(default=None, ge=1024 * 1024)
     store_min_free_bytes: int = Field(default=256 * 1024 * 1024, ge=0)

@@ -341,11 +341,14 @@ ModelConfig = Annotated[
 class SandboxLimits(Frozen):
     """What one sandbox may use. Of what a detached job prints the first `job_output_mib` are kept.
 
-    `file_mib` bounds each file that commands write, `disk_mib` all files of the workspace together: it is a file system in memory
-    then, beside `memory_mib`, for which gym-bus has to be root.
+    Containers of Docker use no more than `cpus` processors. A host that was told how much it has (`GYM_BUS_BOX_CPUS`,
+    `GYM_BUS_BOX_MEMORY_MIB`) holds no more sandboxes than that is enough for. `file_mib` bounds each file that commands write,
+    `disk_mib` all files of the workspace together: it is a file system in memory then, beside `memory_mib`, for which gym-bus has
+    to be root.
     """
 
     memory_mib: int = Field(default=512, ge=16)
+    cpus: float | None = Field(default=None, gt=0, le=1024)
     processes: int = Field(default=64, ge=4)
     file_mib: int = Field(default=64, ge=1)
     disk_mib: int | None = Field(default=None, ge=1)

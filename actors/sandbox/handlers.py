@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import structlog
 
+from actors.sandbox.admission import Admission
 from actors.sandbox.box import BoxState, CreateBox, DestroyBox, KeepFiles, RunCommand
 from actors.sandbox.held import HeldBox
 from gym_bus.blobs import Blobs
@@ -41,11 +42,14 @@ ENDED_AFTER_S: Final = (1.0, 5.0, 30.0, 120.0, 600.0)
 class BoxHandlers:
     """The handlers of a box's effects; `provider_for` gives the provider of a configuration, `place` is this host's id."""
 
-    def __init__(self, provider_for: Callable[[SandboxConfig], SandboxProvider], place: str, blobs: Blobs) -> None:
-        """Make machines with what `provider_for` returns, at `place`; keep their files in `blobs`."""
+    def __init__(
+        self, provider_for: Callable[[SandboxConfig], SandboxProvider], place: str, blobs: Blobs, admission: Admission
+    ) -> None:
+        """Make machines with what `provider_for` returns, at `place`, as `admission` allows; keep their files in `blobs`."""
         self._provider_for = provider_for
         self._place = place
         self._blobs = blobs
+        self._admission = admission
         self._ending: set[asyncio.Task[None]] = set()
 
     async def create(self, drive: Drive[BoxState], effect: CreateBox) -> Outcome:  # noqa: ARG002  nothing to know but the state
@@ -53,6 +57,7 @@ class BoxHandlers:
         request, request_id = drive.state.request, drive.state.request_id
         try:
             provider = self._provider_for(request.sandbox)
+            await self._admission.enter(drive.aggregate.label, request.sandbox)
             held = HeldBox(await provider.create(drive.aggregate.label), self._blobs)
             drive.held = held
             if request.restore:
@@ -128,8 +133,10 @@ class BoxHandlers:
         return Draft(SandboxDestroyed(request_id=close_id, **network), close_id)
 
     def abandon(self, drive: Drive[BoxState]) -> None:
-        """End a machine whose aggregate another worker has: that one has stated it as lost."""
-        if drive.held is not None:
+        """End a machine whose drive is over before its time: whoever goes on with the aggregate states it as lost."""
+        if drive.held is None:
+            self._admission.leave(drive.aggregate.label)
+        else:
             ending = asyncio.get_running_loop().create_task(self._end_quietly(drive))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
@@ -152,12 +159,12 @@ class BoxHandlers:
             else:
                 return
 
-    @staticmethod
-    async def _end(drive: Drive[BoxState]) -> None:
+    async def _end(self, drive: Drive[BoxState]) -> None:
         held: HeldBox | None = drive.held
         if held is not None:
             await held.box.destroy()
             drive.held = None
+        self._admission.leave(drive.aggregate.label)
 
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""

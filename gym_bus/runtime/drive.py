@@ -106,7 +106,7 @@ class Drive(Generic[S]):
         self.writer: Writer
         self.on_answered: Callable[[str], None] = lambda _: None
         self.on_over: Callable[[], None] = lambda: None
-        self.on_fenced: Callable[[], None] = lambda: None
+        self.on_broken: Callable[[], None] = lambda: None
         self.takes_from_living = False
         self._request = request
         self._begin = begin

@@ -224,10 +224,13 @@ class Worker:
     async def _run(self, drive: Drive[Any]) -> None:
         held_back: float | None = 0.05
         try:
-            await drive.run(self._tasks())
+            try:
+                await drive.run(self._tasks())
+            except Exception:
+                drive.on_broken()
+                raise
         except Fenced as error:
             held_back = None
-            drive.on_fenced()
             log.info("fenced", kind=self.role.kind, aggregate=drive.aggregate.prefix, reason=str(error))
         except Held as error:
             held_back = self.presence.remaining_s(error.owner)

@@ -90,6 +90,7 @@ def body_of(config: Docker, label: str, room: Room) -> dict[str, Any]:
             "Memory": whole,
             "MemorySwap": whole,
             "PidsLimit": limits.processes + OWN_PROCESSES,
+            **({"NanoCpus": int(limits.cpus * 1e9)} if limits.cpus else {}),
             "LogConfig": {"Type": "none", "Config": {}},
         },
     }
