@@ -18,7 +18,9 @@ from actors.harness.handlers import ModelHandlers
 from actors.harness.session import SessionMachine
 from actors.sandbox.admission import Admission
 from actors.sandbox.box import BoxMachine
+from actors.sandbox.grading import GradingHandlers, GradingMachine
 from actors.sandbox.handlers import BoxHandlers
+from actors.sandbox.making import Maker
 from actors.verifier.verdict import Grader, VerdictHandlers, VerdictMachine
 from gym_bus.blobs import Blobs
 from gym_bus.bus import Bus, Slots
@@ -26,6 +28,7 @@ from gym_bus.clock import Clock
 from gym_bus.codec import Codec
 from gym_bus.event_log import EventLog
 from gym_bus.runtime.drive import Drive, Shell
+from gym_bus.runtime.machine import Machine
 from gym_bus.runtime.presence import Presence
 from gym_bus.runtime.worker import Role, Worker
 from gym_bus.settings import Settings
@@ -39,6 +42,9 @@ from schemas.events import (
     CheckpointFailed,
     CheckpointRequested,
     CheckpointSaved,
+    GradingDone,
+    GradingFailed,
+    GradingRequested,
     RequestParked,
     RunCancelled,
     RunRequested,
@@ -57,7 +63,7 @@ from schemas.events import (
     VerdictFailed,
     VerdictIssued,
 )
-from schemas.ids import WorkerKind, sandbox_key, session_key, verdict_key
+from schemas.ids import WorkerKind, grading_key, sandbox_key, session_key, verdict_key
 from schemas.tasks import Task
 
 HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
@@ -82,7 +88,7 @@ HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
         ("sandbox", RequestParked),
     ),
     "sandbox": (("harness", SessionClosed), ("harness", SessionFailed)),
-    "verifier": (),
+    "verifier": (("sandbox", GradingDone), ("sandbox", GradingFailed), ("sandbox", RequestParked)),
 }
 OF_A_MACHINE: Final = (SandboxRequested, ToolCallRequested, CheckpointRequested, SandboxCloseRequested)
 HEARS_RUN: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
@@ -181,14 +187,16 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
 
 def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
     settings = around.settings
-    admission = Admission(settings.box_memory_mib, settings.box_cpus)
-    handlers = BoxHandlers(around.provider_for, around.host_id, around.blobs, admission)
-    shell = _shell("sandbox", around, handlers.table())
+    maker = Maker(around.provider_for, around.blobs, Admission(settings.box_memory_mib, settings.box_cpus))
+    table = {**BoxHandlers(maker, around.host_id).table(), **GradingHandlers(maker, around.blobs).table()}
+    shell = _shell("sandbox", around, table)
     role = _role("sandbox", BoxMachine(), sandbox_key, slot_until_done=True)
+    boxes, gradings = BoxMachine(), GradingMachine()
 
     def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:
-        drive = role.make(shell, where, request)
-        drive.on_broken = partial(handlers.abandon, drive)
+        machine: Machine[Any] = gradings if isinstance(request.data, GradingRequested) else boxes
+        drive: Drive[Any] = Drive(shell, machine, where, request.attempt, request)
+        drive.on_broken = partial(maker.abandon, drive)
         return drive
 
     worker = Worker(replace(role, target=_box_of, make=make), shell, around.presence, around.settings)
@@ -197,6 +205,8 @@ def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
 
 def _box_of(asked: AggregateId, request: Envelope) -> AggregateId:
     """Return the machine that a request is about: it says which of its attempt's."""
+    if isinstance(request.data, GradingRequested):
+        return asked.sibling("sandbox", grading_key(request.attempt))
     number = request.data.number if isinstance(request.data, OF_A_MACHINE) else 1
     return asked.sibling("sandbox", sandbox_key(request.attempt, number))
 

@@ -24,7 +24,7 @@ MAY_ASK: Final[Mapping[str, tuple[str, ...]]] = {
     "harness": ("sandbox",),
     "model": (),
     "sandbox": (),
-    "verifier": (),
+    "verifier": ("sandbox",),
     "trainer": (),
     "projector": (),
 }
@@ -34,7 +34,7 @@ HEARS: Final[Mapping[str, tuple[str, ...]]] = {
     "harness": ("sandbox", "collector"),
     "model": (),
     "sandbox": ("harness",),
-    "verifier": (),
+    "verifier": ("sandbox",),
     "trainer": ("collector",),
     "projector": (),
 }

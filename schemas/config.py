@@ -589,6 +589,7 @@ class RunConfig(Frozen):
     model: ModelConfig = Field(default_factory=ScriptedModel)
     sandbox: SandboxConfig = Field(default_factory=Bubblewrap)
     checkpoints: Checkpoints = Checkpoints()
+    grading_sandbox: SandboxConfig | None = None
     responses_create_params: Sampling = Sampling()
     retries: Retries = Retries()
     budget: Budgets = Budgets()

@@ -44,6 +44,11 @@ def verdict_key(attempt: int) -> str:
     return f"v{attempt}"
 
 
+def grading_key(attempt: int) -> str:
+    """Return the key of the machine in which attempt `attempt` is graded."""
+    return f"g{attempt}"
+
+
 def capture_key(rollout_id: str, attempt: int) -> str:
     """Return `<rollout_id>`, or `<rollout_id>-a<n>` for the n-th restart, counted from 0 for the first attempt."""
     return rollout_id if attempt <= 1 else f"{rollout_id}-a{attempt - 1}"

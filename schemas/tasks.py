@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from schemas.base import Frozen
-from schemas.values import Message
+from schemas.values import BlobRef, Message
 
 
 class TaskInput(Frozen):
-    """What the agent sees. `task_id` is stable under shuffling and selection."""
+    """What the agent sees. `task_id` is stable under shuffling and selection.
+
+    `hands_in` is what is graded: the answer, files of the workspace, or the whole workspace as it was left (`machine`).
+    """
 
     task_id: str
     messages: tuple[Message, ...]
+    hands_in: Literal["answer", "files", "machine"] = "answer"
 
 
 class Task(Frozen):
@@ -36,8 +40,12 @@ class Task(Frozen):
 
 
 class Evidence(Frozen):
-    """What a verdict may look at; collected after the session is closed."""
+    """What a verdict may look at; collected after the session is closed.
+
+    `files` is the snapshot of the workspace where that is handed in, None if there never was a machine.
+    """
 
     answer: str | None
     stop_reason: str
     turns: int
+    files: BlobRef | None = None

@@ -95,13 +95,20 @@ class RolloutMachine:
             row: RowState = "scored" if state.evidence and state.evidence.answer is not None else "model_final"
             return (Draft(RolloutFinished(state=row, reward=state.verdict.reward), state.failed_by),)
         if state.evidence and not state.verdict_id:
-            requested = VerdictRequested(
-                verifier=self._task.verifier, verifier_data=self._task.verifier_data, evidence=state.evidence
-            )
-            return (Draft(requested, state.session_event),)
+            return (Draft(self._verdict(state.evidence), state.session_event),)
         if not state.session_id:
             return (Draft(self._session(), state.cause, str(state.attempt)),)
         return ()
+
+    def _verdict(self, evidence: Evidence) -> VerdictRequested:
+        """Return the request for a verdict; what is run for it runs in a machine like the agent's, if no other is configured."""
+        config, is_run = self._config, self._task.input.hands_in != "answer"
+        return VerdictRequested(
+            verifier=self._task.verifier,
+            verifier_data=self._task.verifier_data,
+            evidence=evidence,
+            sandbox=(config.grading_sandbox or config.sandbox) if is_run else None,
+        )
 
     def _session(self) -> SessionRequested:
         config = self._config

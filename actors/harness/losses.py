@@ -41,7 +41,8 @@ def note_lost(state: SessionState, failure: Failure, *, is_replaced: bool = Fals
     if state.box.stands != "ready":
         return state
     if state.evidence:
-        return state.with_box(stands="gone")
+        is_missed = state.hands_in_files and state.files is None
+        return state.with_box(stands="gone").failed(failure) if is_missed else state.with_box(stands="gone")
     if state.failure or is_replaced or not _may_go_on(state):
         return state.with_box(stands="gone").failed(failure)
     return state.with_box(stands="lost")

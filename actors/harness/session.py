@@ -20,6 +20,8 @@ from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
     BudgetExhausted,
+    CheckpointFailed,
+    CheckpointRequested,
     CheckpointSaved,
     ModelCallCompleted,
     ModelCallFailed,
@@ -135,8 +137,14 @@ class SessionMachine:
                 return losses.note_redo_refused(state, data)
             case ToolCallFailed() if state.is_open(data.request_id):
                 return commands.note_refused(state, data)
+            case CheckpointRequested() if data.number == state.box.number:
+                return state.replaced(files_request=event.event_id)
+            case CheckpointSaved() if data.request_id == state.files_request:
+                return state.replaced(files=data.snapshot)
             case CheckpointSaved():
                 return losses.note_saved(state, data)
+            case CheckpointFailed() if data.request_id == state.files_request:
+                return state.failed(data.failure)
             case RequestParked():
                 return _parked(state, data)
             case ActivationFailed():
@@ -193,10 +201,17 @@ class SessionMachine:
 
     def _close(self, state: SessionState, evidence: Evidence) -> Sequence[Draft]:
         if state.box.stands == "ready":
+            if state.hands_in_files and state.files is None:
+                return () if state.files_request else (self._keep(state.box),)
             return (self._give_back(state.box),)
         if state.box.stands in {"asked", "closing"}:
             return ()
-        return (Draft(SessionClosed(request_id=state.request_id, evidence=evidence), state.activation_id),)
+        handed_in = evidence.replaced(files=state.files)
+        return (Draft(SessionClosed(request_id=state.request_id, evidence=handed_in), state.activation_id),)
+
+    @staticmethod
+    def _keep(box: BoxView) -> Draft:
+        return Draft(CheckpointRequested(number=box.number), box.request_id, place=box.place or "")
 
     @staticmethod
     def _give_back(box: BoxView) -> Draft:
@@ -217,7 +232,8 @@ class SessionMachine:
         effects: list[Effect] = []
         is_redoing = bool(state.box.redo) and state.box.redo[0].request_id is not None
         is_asking = is_redoing or any(s.request_id and s.answer is None for s in state.slots)
-        if is_asking or state.box.stands in {"asked", "closing"}:
+        is_keeping = state.files_request is not None and state.files is None
+        if is_asking or is_keeping or state.box.stands in {"asked", "closing"}:
             effects.append(AwaitAnswer("answers"))
         if state.evidence:
             return effects

@@ -67,6 +67,8 @@ class SessionState(Frozen):
     slots: tuple[ToolSlot, ...] = ()
     box: BoxView = BoxView()
     evidence: Evidence | None = None
+    files_request: str | None = None
+    files: BlobRef | None = None
     activation_id: str | None = None
     failure: Failure | None = None
     is_closed: bool = False
@@ -75,6 +77,11 @@ class SessionState(Frozen):
     def agent(self) -> SimpleAgent:
         """Return the agent's configuration."""
         return self.request.agent
+
+    @property
+    def hands_in_files(self) -> bool:
+        """Say whether the workspace is what is graded, or part of it."""
+        return self.request.task.hands_in != "answer"
 
     @property
     def keeps_files(self) -> bool:

@@ -1,4 +1,4 @@
-"""A verdict as a pure state machine, and the one thing it does outside: grading in the grader's own process."""
+"""A verdict as a pure state machine: graded in the grader's own process, or by tests that the sandbox actor runs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,26 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-import pydantic_core
-
+from actors.verifier import tests_run
 from adapters.benchmarks.base import Grade
-from gym_bus.errors import GymBusError
+from adapters.benchmarks.tested_tasks import VERIFIER
+from gym_bus.errors import BadTaskset, GymBusError
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
-from gym_bus.runtime.machine import Effect
+from gym_bus.runtime.machine import AwaitAnswer, Effect
 from schemas.base import Event, Frozen
 from schemas.envelope import Envelope
-from schemas.events import VerdictFailed, VerdictIssued, VerdictRequested
+from schemas.events import (
+    GradingDone,
+    GradingFailed,
+    GradingRequested,
+    RequestParked,
+    VerdictFailed,
+    VerdictIssued,
+    VerdictRequested,
+)
 from schemas.tasks import Evidence
 from schemas.values import Failure
 
@@ -33,6 +41,14 @@ class VerdictState(Frozen):
     request: VerdictRequested
     request_id: str
     is_over: bool = False
+    asked: str | None = None
+    done: GradingDone | None = None
+    failure: Failure | None = None
+
+    @property
+    def is_run(self) -> bool:
+        """Say whether tests are run for it."""
+        return self.request.verifier == VERIFIER
 
 
 class VerdictMachine:
@@ -50,21 +66,46 @@ class VerdictMachine:
 
     def evolve(self, state: VerdictState, event: Envelope) -> VerdictState:
         """Fold one event."""
-        if isinstance(event.data, VerdictIssued | VerdictFailed) and event.data.request_id == state.request_id:
-            return state.replaced(is_over=True)
-        return state
+        data = event.data
+        match data:
+            case VerdictIssued() | VerdictFailed() if data.request_id == state.request_id:
+                return state.replaced(is_over=True)
+            case GradingRequested():
+                return state.replaced(asked=event.event_id)
+            case GradingDone() if data.request_id == state.asked:
+                return state.replaced(done=data)
+            case GradingFailed() | RequestParked() if data.request_id == state.asked:
+                return state.replaced(failure=state.failure or data.failure)
+            case _:
+                return state
 
     def taken_over(self, state: VerdictState) -> VerdictState:
         """Grading is repeatable: it starts again."""
         return state
 
-    def decide(self, state: VerdictState, now: datetime) -> Sequence[Draft]:  # noqa: ARG002  the handler's outcome is all there is
-        """Nothing is decided without a grade."""
-        return ()
+    def decide(self, state: VerdictState, now: datetime) -> Sequence[Draft]:  # noqa: ARG002  nothing here depends on time
+        """Have tests run, and say what came of them; what the grader's process grades is its handler's outcome."""
+        if state.is_over or not state.is_run:
+            return ()
+        if state.failure:
+            return (Draft(VerdictFailed(request_id=state.request_id, failure=state.failure), state.request_id),)
+        if state.done:
+            grade, graded = tests_run.worth(state.done), tests_run.graded(state.request)
+            issued = _issued(state.request_id, state.request.evidence, grade, tests_run.VERSION, graded)
+            return (Draft(issued, state.request_id),)
+        if state.asked:
+            return ()
+        try:
+            return (Draft(tests_run.wanted(state.request), state.request_id),)
+        except BadTaskset as error:
+            failure = Failure(kind="verifier_error", message=str(error), stage="verification", terminal=True)
+            return (Draft(VerdictFailed(request_id=state.request_id, failure=failure), state.request_id),)
 
     def pending(self, state: VerdictState) -> Sequence[Effect]:
         """Grade, once."""
-        return () if state.is_over else (GradeEvidence("grade"),)
+        if state.is_over:
+            return ()
+        return (AwaitAnswer("tests"),) if state.is_run else (GradeEvidence("grade"),)
 
     def is_done(self, state: VerdictState) -> bool:
         """Say whether the verdict is out."""
@@ -80,7 +121,21 @@ class VerdictMachine:
 
 def evidence_digest(evidence: Evidence) -> str:
     """Return the SHA-256 of what was graded, first 32 hex digits."""
-    return hashlib.sha256(pydantic_core.to_json(evidence)).hexdigest()[:32]
+    return hashlib.sha256(evidence.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:32]
+
+
+def _issued(
+    request_id: str, evidence: Evidence, grade: Grade, version: str, graded: Literal["answer", "files", "machine"]
+) -> VerdictIssued:
+    return VerdictIssued(
+        request_id=request_id,
+        reward=grade.reward,
+        components=dict(grade.components),
+        failure_reason=grade.failure_reason,
+        evidence_digest=evidence_digest(evidence),
+        verifier_version=version,
+        graded=graded,
+    )
 
 
 class Grader(Protocol):
@@ -111,14 +166,7 @@ class VerdictHandlers:
         except GymBusError as error:
             failure = Failure(kind="verifier_error", message=str(error)[:2000], stage="verification")
             return Draft(VerdictFailed(request_id=request_id, failure=failure), request_id)
-        issued = VerdictIssued(
-            request_id=request_id,
-            reward=grade.reward,
-            components=dict(grade.components),
-            failure_reason=grade.failure_reason,
-            evidence_digest=evidence_digest(request.evidence),
-            verifier_version=self._grader.version,
-        )
+        issued = _issued(request_id, request.evidence, grade, self._grader.version, "answer")
         return Draft(issued, request_id)
 
     def table(self) -> dict[type[Any], Any]:

@@ -1,4 +1,4 @@
-"""Tasks from a file of JSON lines with a question and an answer, GSM8K's form included, graded by math-verify."""
+"""Tasks from a file of JSON lines: a question and an answer, GSM8K's form included, graded by math-verify; or a question and tests."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from adapters.benchmarks import tested_tasks
 from adapters.benchmarks.answers import INSTRUCTION, shown, tagged_answer
 from adapters.benchmarks.base import Grade
 from gym_bus.errors import BadTaskset
@@ -34,13 +35,20 @@ def load(config: JsonlTaskset) -> list[Task]:
     lines: dict[str, int] = {}
     for number, row in _rows(path):
         question = _text(row, config.question_key, path, number)
-        answer = _text(row, config.answer_key, path, number)
+        with_tests = _tested(row, path, number)
+        answer = "" if with_tests else _text(row, config.answer_key, path, number)
         task_id = _own_id(row, path, number)
         if task_id is None:
             task_id = _made_id(name, question, answer, lines)
         elif task_id in lines:
             raise BadTaskset(f"{path}:{number}: task_id {task_id!r} was given in line {lines[task_id]} already")
         lines[task_id] = number
+        if with_tests:
+            messages = (Message(role="user", content=question),)
+            given = TaskInput(task_id=task_id, messages=messages, hands_in=with_tests.hands_in)
+            data = with_tests.verifier_data()
+            tasks.append(Task(index=len(tasks), input=given, verifier=tested_tasks.VERIFIER, verifier_data=data))
+            continue
         messages = (Message(role="user", content=f"{question}\n\n{INSTRUCTION}"),)
         given = TaskInput(task_id=task_id, messages=messages)
         data = {"answer": answer.rpartition(FINAL_ANSWER)[2].strip()}
@@ -139,6 +147,16 @@ def _text(row: Mapping[str, Any], key: str, path: Path, number: int) -> str:
     if not text.strip():
         raise BadTaskset(f"{path}:{number}: {key!r} is empty")
     return text
+
+
+def _tested(row: Mapping[str, Any], path: Path, number: int) -> tested_tasks.Tested | None:
+    """Return what the row says of tests, None if it has none."""
+    if not tested_tasks.is_tested(row):
+        return None
+    try:
+        return tested_tasks.tested(row)
+    except ValueError as error:
+        raise BadTaskset(f"{path}:{number}: {error}") from error
 
 
 def _own_id(row: Mapping[str, Any], path: Path, number: int) -> str | None:

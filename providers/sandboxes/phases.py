@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gym_bus.errors import Permanent
-from schemas.config import NetworkPolicy, Reach
+from schemas.config import NetworkPolicy, Reach, SandboxConfig
 
 Phase = Literal["install", "agent", "verify"]
 PHASES: Final[tuple[Phase, ...]] = ("install", "agent", "verify")
@@ -44,3 +44,9 @@ def enter(policy: NetworkPolicy, now: Phase | None, phase: Phase) -> PhaseChange
         )
         raise Permanent(msg)
     return PhaseChanged(phase, reach_in(policy, phase).allow)
+
+
+def phase_of(sandbox: SandboxConfig, phase: Phase) -> PhaseChanged | None:
+    """Return the phase that a new machine begins in; None for one whose configuration says nothing of hosts."""
+    policy = getattr(sandbox, "network", None)
+    return enter(policy, None, phase) if isinstance(policy, NetworkPolicy) else None

@@ -42,6 +42,8 @@ from schemas.events.model import (
 from schemas.events.sandbox import (
     CheckpointFailed,
     CheckpointSaved,
+    GradingDone,
+    GradingFailed,
     SandboxCreated,
     SandboxDestroyed,
     SandboxFailed,
@@ -50,7 +52,7 @@ from schemas.events.sandbox import (
     ToolCallFailed,
     ToolCallLost,
 )
-from schemas.events.verifier import VerdictFailed, VerdictIssued
+from schemas.events.verifier import GradingRequested, VerdictFailed, VerdictIssued
 
 __all__ = [
     "ActivationCompleted",
@@ -61,6 +63,9 @@ __all__ = [
     "CheckpointSaved",
     "Claimed",
     "CollectorRequestRedriven",
+    "GradingDone",
+    "GradingFailed",
+    "GradingRequested",
     "HarnessRequestRedriven",
     "ModelCallCompleted",
     "ModelCallFailed",

@@ -125,7 +125,7 @@ class SessionRequested(Event):
 
 
 class VerdictRequested(Event):
-    """The collector asks for a verdict about a closed session. Written by `collector`."""
+    """The collector asks for a verdict about a closed session; what is run for it runs in a fresh `sandbox`. Written by `collector`."""
 
     TYPE: ClassVar[str] = "verdict_requested.v1"
     TO: ClassVar[str | None] = "verifier"
@@ -133,6 +133,7 @@ class VerdictRequested(Event):
     verifier: str
     verifier_data: dict[str, Any]
     evidence: Evidence
+    sandbox: SandboxConfig | None = None
 
 
 class RolloutFinished(Event):

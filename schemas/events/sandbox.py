@@ -117,3 +117,30 @@ class CheckpointFailed(Answer):
     ASPECT: ClassVar[str] = "checkpoint"
 
     failure: Failure
+
+
+class GradingDone(Answer):
+    """Tests were run in a fresh machine, of which nothing is left: what `ToolCallCompleted` says of a command.
+
+    `refused` says why they were not, where that is what was handed in; `files` of it were put into the machine, `left_out` were not.
+    """
+
+    TYPE: ClassVar[str] = "grading_done.v1"
+
+    exit_code: int | None = None
+    output: str = ""
+    output_bytes: int = 0
+    truncated: bool = False
+    ended_by: Literal["exit", "signal", "timeout", "out_of_memory"] = "exit"
+    duration_s: float = 0.0
+    files: int = 0
+    left_out: int = 0
+    refused: str | None = None
+
+
+class GradingFailed(Answer):
+    """Tests could not be run, for a reason that is not what was handed in."""
+
+    TYPE: ClassVar[str] = "grading_failed.v1"
+
+    failure: Failure

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.base import Answer
-from schemas.values import Failure
+from schemas.base import Answer, Event
+from schemas.config import SandboxConfig
+from schemas.values import BlobRef, Failure
 
 
 class VerdictIssued(Answer):
-    """An attempt was graded; `failure_reason` says in words why the reward is not full. `evidence_digest` names what was graded."""
+    """An attempt was graded; `failure_reason` says in words why the reward is not full.
+
+    `evidence_digest` names what was graded; `graded` says whether that was the answer, files that were handed in, or all that the agent
+    left in its machine, which it could prepare for the tests.
+    """
 
     TYPE: ClassVar[str] = "verdict_issued.v1"
 
@@ -20,6 +25,7 @@ class VerdictIssued(Answer):
     failure_reason: str | None = None
     evidence_digest: str
     verifier_version: str
+    graded: Literal["answer", "files", "machine"] = "answer"
 
 
 class VerdictFailed(Answer):
@@ -28,3 +34,24 @@ class VerdictFailed(Answer):
     TYPE: ClassVar[str] = "verdict_failed.v1"
 
     failure: Failure
+
+
+class GradingRequested(Event):
+    """The verifier wants tests to be run in a fresh machine, on what an agent handed in.
+
+    Of the snapshot `files`, those that match `artifacts` are put into its workspace, as plain files; all as it was with `is_whole`.
+    `services` are commands that go on beside. `tests` (path to text) come last, to a directory of their own; then `command` runs, in
+    the workspace, its exit code is what counts.
+    """
+
+    TYPE: ClassVar[str] = "grading_requested.v1"
+    TO: ClassVar[str | None] = "sandbox"
+
+    sandbox: SandboxConfig
+    files: BlobRef | None = None
+    artifacts: tuple[str, ...] = ()
+    is_whole: bool = False
+    services: tuple[str, ...] = ()
+    tests: dict[str, str]
+    command: str
+    timeout_s: float

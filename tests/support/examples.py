@@ -32,8 +32,9 @@ _TURN = Turn(
         Hosted(dialect="messages", item={"type": "server_tool_use", "id": "x"}),
     ),
 )
-_EVIDENCE: Final = Evidence(answer="<answer>4</answer>", stop_reason="stop", turns=3)
-_TASK: Final = TaskInput(task_id="sum/3", messages=(Message(role="user", content=ODD_TEXT),))
+_BLOB: Final = BlobRef(sha256="ab" * 32, size=12, media_type="application/jsonl")
+_EVIDENCE: Final = Evidence(answer="<answer>4</answer>", stop_reason="stop", turns=3, files=_BLOB)
+_TASK: Final = TaskInput(task_id="sum/3", messages=(Message(role="user", content=ODD_TEXT),), hands_in="files")
 _SAMPLING: Final = Sampling(temperature=0.7, top_p=0.9, max_output_tokens=512, seed=7)
 _AGENT: Final = config.SimpleAgent(
     max_steps=5,
@@ -75,7 +76,6 @@ _BUDGETS: Final = config.Budgets(
     ),
     run=config.Budget(cost_usd=20),
 )
-_BLOB: Final = BlobRef(sha256="ab" * 32, size=12, media_type="application/jsonl")
 _TRIED: Final = NetworkAttempt(
     host="a.example",
     port=443,
@@ -96,6 +96,7 @@ _RUN: Final = config.RunConfig(
     model=_OPENAI,
     sandbox=config.UnsafeLocal(limits=_LIMITS, ledger_path="/ledger"),
     checkpoints=_CHECKPOINTS,
+    grading_sandbox=_BOX,
     responses_create_params=_SAMPLING,
     retries=config.Retries(max_attempts=5, backoff_s=0.5, backoff_max_s=9),
     budget=_BUDGETS,
@@ -150,7 +151,9 @@ _ALL: Final[tuple[Event, ...]] = (
         budget=_BUDGETS,
         checkpoints=_CHECKPOINTS,
     ),
-    events.VerdictRequested(verifier="sum", verifier_data={"answer": 4, "tolerance": 1e-9}, evidence=_EVIDENCE),
+    events.VerdictRequested(
+        verifier="sum", verifier_data={"answer": 4, "tolerance": 1e-9}, evidence=_EVIDENCE, sandbox=_BOX
+    ),
     events.RolloutFinished(state="retryable", reward=0.25, failure=_FAILURE, retry_at=LATER),
     events.SandboxRequested(
         sandbox=config.Inline(limits=_LIMITS, ledger_path="/ledger"),
@@ -246,6 +249,29 @@ _ALL: Final[tuple[Event, ...]] = (
         request_id="q", snapshot=_BLOB, files=2, bytes=9, stored_bytes=4, left_out=1, duration_s=0.5, paused_s=0.25
     ),
     events.CheckpointFailed(request_id="q", failure=_FAILURE),
+    events.GradingRequested(
+        sandbox=_BOX,
+        files=_BLOB,
+        artifacts=("out/**",),
+        is_whole=True,
+        services=("serve",),
+        tests={"t.sh": "exit 0"},
+        command="sh $TESTS/t.sh",
+        timeout_s=2.5,
+    ),
+    events.GradingDone(
+        request_id="q",
+        exit_code=1,
+        output="no",
+        output_bytes=3,
+        truncated=True,
+        ended_by="signal",
+        duration_s=0.5,
+        files=2,
+        left_out=1,
+        refused="too much",
+    ),
+    events.GradingFailed(request_id="q", failure=_FAILURE),
     events.SandboxDestroyed(request_id="q", network=(_TRIED,), network_dropped=3),
     events.ToolCallCompleted(
         request_id="q",
@@ -265,6 +291,7 @@ _ALL: Final[tuple[Event, ...]] = (
         failure_reason="got 5",
         evidence_digest="d4",
         verifier_version="sum-1",
+        graded="files",
     ),
     events.VerdictFailed(request_id="q", failure=_FAILURE),
 )

@@ -38,6 +38,9 @@ select type, case when fields = '' then [] else string_split(fields, ', ') end a
     ('sandbox_requested.v1', ''),
     ('sandbox_close_requested.v1', ''),
     ('checkpoint_requested.v1', ''),
+    ('grading_requested.v1', ''),
+    ('grading_done.v1', ''),
+    ('grading_failed.v1', ''),
     ('checkpoint_saved.v1', 'request_id text, snapshot.sha256 text, files bigint, bytes bigint, stored_bytes bigint, left_out bigint?, '
         || 'duration_s double, paused_s double?'),
     ('checkpoint_failed.v1', 'request_id text, failure.kind text, failure.message text, files bigint?, bytes bigint?, stored_bytes bigint?, '

@@ -1,0 +1,197 @@
+"""Running a task's tests in a fresh machine, on what an agent handed in: one request, one answer, and nothing left of the machine.
+
+It is repeatable: whoever takes it over begins with another machine. Files come before tests, tests come last, and to a place of their
+own in which nothing can lie already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from actors.sandbox.held import HeldBox
+from actors.sandbox.making import Maker
+from gym_bus.blobs import Blobs
+from gym_bus.errors import GymBusError, Permanent
+from gym_bus.event_log import Draft
+from gym_bus.runtime.drive import Drive, Outcome
+from gym_bus.runtime.machine import Effect
+from providers.sandboxes.base import ExecResult, SandboxUnavailable
+from providers.sandboxes.capabilities import WithDetached, WithFiles, WithSnapshots
+from providers.sandboxes.phases import phase_of
+from providers.sandboxes.snapshots import Selection, TooLarge, load
+from providers.sandboxes.snapshots.handing_in import hand_in
+from providers.sandboxes.snapshots.taking import store
+from schemas.base import Event, Frozen
+from schemas.envelope import Envelope
+from schemas.events import GradingDone, GradingFailed, GradingRequested
+from schemas.values import BlobRef, Failure
+
+STAGED_WITHIN_S: Final = 1800.0
+SERVICES_LAST_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunTests(Effect):
+    """Make the machine, run the tests, end it."""
+
+
+class GradingState(Frozen):
+    """What is known of a grading."""
+
+    request: GradingRequested
+    request_id: str
+    is_over: bool = False
+
+
+class GradingMachine:
+    """See `gym_bus.runtime.machine.Machine`."""
+
+    state_type = GradingState
+    opened_by: type[Event] = GradingRequested
+
+    def begin(self, request: Envelope) -> GradingState:
+        """Start with the request."""
+        data = request.data
+        if not isinstance(data, GradingRequested):
+            raise TypeError(request.type)
+        return GradingState(request=data, request_id=request.event_id)
+
+    def evolve(self, state: GradingState, event: Envelope) -> GradingState:
+        """Fold one event."""
+        if isinstance(event.data, GradingDone | GradingFailed) and event.data.request_id == state.request_id:
+            return state.replaced(is_over=True)
+        return state
+
+    def taken_over(self, state: GradingState) -> GradingState:
+        """The machine is gone; the tests are run again in another one."""
+        return state
+
+    def decide(self, state: GradingState, now: datetime) -> Sequence[Draft]:  # noqa: ARG002  the handler's outcome is all there is
+        """Nothing is decided without a result."""
+        return ()
+
+    def pending(self, state: GradingState) -> Sequence[Effect]:
+        """Run the tests, once."""
+        return () if state.is_over else (RunTests("grade"),)
+
+    def is_done(self, state: GradingState) -> bool:
+        """Say whether the result is out."""
+        return state.is_over
+
+    def crashed(self, state: GradingState, failure: Failure) -> Sequence[Draft]:
+        """No result without a run."""
+        if state.is_over:
+            return ()
+        failed = failure.replaced(kind="verifier_error", stage="verification")
+        return (Draft(GradingFailed(request_id=state.request_id, failure=failed), state.request_id),)
+
+
+class _Refused(Exception):
+    """What was handed in cannot be graded: that is the agent's doing, and no fault of a machine."""
+
+
+class GradingHandlers:
+    """The handler of grading."""
+
+    def __init__(self, maker: Maker, blobs: Blobs) -> None:
+        """Run tests in what `maker` makes, on files in `blobs`."""
+        self._maker = maker
+        self._blobs = blobs
+
+    async def grade(self, drive: Drive[GradingState], effect: RunTests) -> Outcome:  # noqa: ARG002  all is in the state
+        """Run the tests; what goes wrong on the way is a failure, what was handed in is not."""
+        request_id = drive.state.request_id
+        try:
+            async with asyncio.timeout(STAGED_WITHIN_S + drive.state.request.timeout_s):
+                return Draft(await self._graded(drive), request_id)
+        except _Refused as error:
+            return Draft(GradingDone(request_id=request_id, refused=str(error)), request_id)
+        except SandboxUnavailable as error:
+            failure = Failure(kind="sandbox_unavailable", message=str(error), stage="verification")
+        except (GymBusError, OSError, TimeoutError) as error:
+            failure = Failure(kind="verifier_error", message=str(error) or "out of time", stage="verification")
+        finally:
+            self._maker.abandon(drive)
+        return Draft(GradingFailed(request_id=request_id, failure=failure), request_id)
+
+    async def _graded(self, drive: Drive[GradingState]) -> GradingDone:
+        request, request_id = drive.state.request, drive.state.request_id
+        held, _ = await self._maker.make(drive, request.sandbox)
+        files, left_out = await self._hand_in(held, request)
+        if change := phase_of(request.sandbox, "verify"):
+            await held.enter(change)
+        for number, service in enumerate(request.services):
+            if not isinstance(held.box, WithDetached):
+                raise _unable(held, "services")
+            lasts_s = request.timeout_s + SERVICES_LAST_S
+            await held.box.start(service, key=f"{request_id}/service-{number}", timeout_s=lasts_s)
+        place = f"/tmp/tests-{re.sub(r'[^A-Za-z0-9-]', '-', drive.aggregate.label)}"  # noqa: S108  in the machine
+        await self._stage(held, request.tests, place)
+        command = f"TESTS={shlex.quote(place)}; export TESTS; {request.command}"
+        result = await held.box.exec(command, key=request_id, timeout_s=request.timeout_s)
+        return _done(request_id, result, files, left_out)
+
+    async def _hand_in(self, held: HeldBox, request: GradingRequested) -> tuple[int, int]:
+        """Put what was handed in into the machine; return how many files that were, and how much of it was left out."""
+        if request.files is None:
+            return 0, 0
+        if not isinstance(held.box, WithSnapshots):
+            raise _unable(held, "files")
+        try:
+            ref, count, left_out = await asyncio.to_thread(self._selected, request, request.files)
+        except TooLarge as error:
+            raise _Refused(str(error)) from error
+        await held.box.restore(ref, self._blobs)
+        return count, left_out
+
+    def _selected(self, request: GradingRequested, files: BlobRef) -> tuple[BlobRef, int, int]:
+        manifest, left_out = load(files, self._blobs), 0
+        if not request.is_whole:
+            manifest, left_out = hand_in(manifest, Selection(request.artifacts))
+            files = store(manifest, self._blobs)
+        return files, sum(1 for entry in manifest.entries if entry.kind == "file"), left_out
+
+    @staticmethod
+    async def _stage(held: HeldBox, tests: dict[str, str], place: str) -> None:
+        if not isinstance(held.box, WithFiles):
+            raise _unable(held, "tests")
+        with tempfile.TemporaryDirectory(prefix="gym-bus-tests-") as directory:
+            source = Path(directory) / "test"
+            for path, text in tests.items():
+                if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+                    msg = f"the test {path!r} must have a path below the directory of tests"
+                    raise Permanent(msg)
+                await asyncio.to_thread(source.write_text, text, encoding="utf-8")
+                await held.box.put(source, f"{place}/{path}", mode=0o755)
+
+    def table(self) -> dict[type[Any], Any]:
+        """Return which handler does which effect."""
+        return {RunTests: self.grade}
+
+
+def _unable(held: HeldBox, what: str) -> Permanent:
+    return Permanent(
+        f"a {type(held.box).__name__} cannot be given {what}: grade in another sandbox (`grading_sandbox`)"
+    )
+
+
+def _done(request_id: str, result: ExecResult, files: int, left_out: int) -> GradingDone:
+    return GradingDone(
+        request_id=request_id,
+        exit_code=result.exit_code,
+        output=result.output,
+        output_bytes=result.output_bytes,
+        truncated=result.truncated,
+        ended_by=result.ended_by,
+        duration_s=round(result.duration_s, 4),
+        files=files,
+        left_out=left_out,
+    )

@@ -1,0 +1,55 @@
+"""Verdicts by tests that are run in a fresh machine: what is asked of the sandbox actor, and what its answer is worth."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from adapters.benchmarks.base import Grade
+from gym_bus.errors import BadTaskset
+from schemas.events import GradingDone, GradingRequested, VerdictRequested
+
+VERSION: Final = "commands-1"
+OUTPUT_SHOWN: Final = 400
+
+
+def wanted(request: VerdictRequested) -> GradingRequested:
+    """Return what is to be run for a verdict; raises `BadTaskset` if the task does not say it."""
+    data: dict[str, Any] = request.verifier_data
+    if request.sandbox is None:
+        msg = "a task whose tests are run hands in `files` or its `machine`, not its `answer`"
+        raise BadTaskset(msg)
+    try:
+        return GradingRequested(
+            sandbox=request.sandbox,
+            files=request.evidence.files,
+            artifacts=tuple(data.get("artifacts", ())),
+            is_whole=bool(data.get("is_whole", False)),
+            services=tuple(data.get("services", ())),
+            tests=dict(data["tests"]),
+            command=str(data["command"]),
+            timeout_s=float(data.get("timeout_s", 60.0)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        msg = f"the task's tests cannot be read: {error}"
+        raise BadTaskset(msg) from error
+
+
+def graded(request: VerdictRequested) -> Literal["files", "machine"]:
+    """Return what a verdict by tests is about."""
+    return "machine" if request.verifier_data.get("is_whole") else "files"
+
+
+def worth(done: GradingDone) -> Grade:
+    """Return 1 if the tests ended by themselves with 0, else 0 and why."""
+    if done.refused:
+        return Grade(0.0, failure_reason=done.refused)
+    if done.ended_by == "exit" and done.exit_code == 0:
+        return Grade(1.0)
+    how = {
+        "exit": f"ended with {done.exit_code}",
+        "signal": f"were ended by a signal ({done.exit_code})",
+        "timeout": f"were not done after {done.duration_s:g} s",
+        "out_of_memory": "needed more memory than there was",
+    }[done.ended_by]
+    tail = done.output.strip()[-OUTPUT_SHOWN:]
+    return Grade(0.0, failure_reason=f"the tests {how}: {tail}" if tail else f"the tests {how}")

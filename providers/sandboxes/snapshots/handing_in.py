@@ -1,0 +1,52 @@
+"""What is handed on to a grader out of a snapshot: plain files that were asked for, and nothing that only looks like one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from providers.sandboxes.snapshots.limits import SnapshotLimits, TooLarge
+from providers.sandboxes.snapshots.selecting import Selection
+from schemas.snapshots import Entry, Manifest
+
+HANDED_IN: Final = SnapshotLimits(files=10_000, bytes=1024**3, depth=64)
+
+
+def hand_in(manifest: Manifest, wanted: Selection, limits: SnapshotLimits = HANDED_IN) -> tuple[Manifest, int]:
+    """Return a snapshot of the files that are wanted, with the directories they are in, and how much was left out that was wanted.
+
+    Links are left out, a second name of a file is a file of its own, and all that remains of a file's rights is whether it can be run.
+    Raises `TooLarge`.
+    """
+    files: dict[str, Entry] = {}
+    left_out = sum(1 for thing in manifest.left_out if wanted.wants(thing.path))
+    originals = {entry.path: entry for entry in manifest.entries if entry.kind == "file"}
+    for entry in manifest.entries:
+        if entry.kind == "directory" or not wanted.wants(entry.path):
+            continue
+        original = originals.get(entry.target or "") if entry.kind == "hard" else entry
+        if original is None or original.kind != "file":
+            left_out += 1
+            continue
+        mode = 0o755 if original.mode & 0o111 else 0o644
+        files[entry.path] = original.model_copy(update={"path": entry.path, "mode": mode, "stamp": None})
+    _check(files, limits)
+    parents = {"/".join(path.split("/")[:n]) for path in files for n in range(1, path.count("/") + 1)}
+    directories = [
+        entry.model_copy(update={"mode": 0o755, "stamp": None})
+        for entry in manifest.entries
+        if entry.kind == "directory" and entry.path in parents
+    ]
+    entries = (*directories, *files.values())
+    return Manifest(packs=manifest.packs, entries=entries), left_out
+
+
+def _check(files: dict[str, Entry], limits: SnapshotLimits) -> None:
+    size, depth = sum(entry.size for entry in files.values()), max((path.count("/") for path in files), default=0)
+    for what, count, most in (
+        ("files", len(files), limits.files),
+        ("bytes", size, limits.bytes),
+        ("directories in each other", depth, limits.depth),
+    ):
+        if count > most:
+            msg = f"{count:,} {what} were handed in, and {most:,} is the most that may be"
+            raise TooLarge(msg)
