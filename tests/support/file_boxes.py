@@ -1,4 +1,8 @@
-"""Machines of simulated runs that have files and can be broken; they know `append FILE TEXT`, `cat FILE` and `count`."""
+# ruff: noqa: ASYNC240  small files of tests
+"""Machines of simulated runs that have files and can be broken.
+
+They know `append FILE TEXT`, `cat FILE`, `check FILE LINES` and `count`.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,18 @@ class FileBox:
         self._label = label
         self.root = provider.root / f"{label}-{provider.made}"
         self.root.mkdir()
+        self.tests: list[str] = []
         self.is_alive = True
+
+    async def put(self, source: Path, path: str, *, mode: int = 0o644) -> None:
+        """Take in a test."""
+        del mode
+        self._check()
+        self.tests.append(f"{path}: {source.read_text()}")
+
+    async def get(self, path: str, target: Path, *, max_bytes: int) -> int:
+        """Give nothing out."""
+        raise NotImplementedError
 
     async def exec(self, command: str, *, key: str, timeout_s: float) -> ExecResult:
         """Do what the few commands say."""
@@ -31,7 +46,7 @@ class FileBox:
         self._check()
         self._provider.ledger.start("tool", key, label=self._label)
         self._provider.commands += 1
-        verb, *words = command.split(" ", 2)
+        verb, *words = command.rpartition("export TESTS; ")[2].split(" ", 2)
         match verb:
             case "append":
                 with (self.root / words[0]).open("a") as file:
@@ -39,6 +54,9 @@ class FileBox:
                 output = "done\n"
             case "cat":
                 output = (self.root / words[0]).read_text()
+            case "check":
+                is_good = (self.root / words[0]).read_text().count("\n") == int(words[1]) and bool(self.tests)
+                return ExecResult(0 if is_good else 1, "", 0, truncated=False, ended_by="exit", duration_s=0.01)
             case _:
                 output = f"{self._provider.commands}\n"
         self._provider.after_command(self)
@@ -85,7 +103,7 @@ class FileBoxes:
     """Makes `FileBox`es; `left` is what was in each that was destroyed, by label."""
 
     name = "files"
-    capabilities: frozenset[Capability] = frozenset({"snapshots"})
+    capabilities: frozenset[Capability] = frozenset({"files", "snapshots"})
 
     def __init__(self, root: Path, ledger: Path) -> None:
         self.root = root
