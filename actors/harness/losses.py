@@ -41,11 +41,19 @@ def note_lost(state: SessionState, failure: Failure, *, is_replaced: bool = Fals
     if state.box.stands != "ready":
         return state
     if state.evidence:
-        is_missed = state.hands_in_files and state.files is None
-        return state.with_box(stands="gone").failed(failure) if is_missed else state.with_box(stands="gone")
+        return _lost_at_the_end(state.with_box(stands="gone"), failure)
     if state.failure or is_replaced or not _may_go_on(state):
         return state.with_box(stands="gone").failed(failure)
     return state.with_box(stands="lost")
+
+
+def _lost_at_the_end(state: SessionState, failure: Failure) -> SessionState:
+    """Hand in the last checkpoint, if it holds all that was done; the session fails if its files are wanted and there is none."""
+    if not state.hands_in_files or state.files is not None:
+        return state
+    if state.box.snapshot is None or state.box.unsaved or state.box.redo:
+        return state.failed(failure)
+    return state.replaced(files=state.box.snapshot)
 
 
 def note_tool_lost(state: SessionState, reason: str) -> SessionState:

@@ -143,7 +143,7 @@ class SessionMachine:
                 return state.replaced(files=data.snapshot)
             case CheckpointSaved():
                 return losses.note_saved(state, data)
-            case CheckpointFailed() if data.request_id == state.files_request:
+            case CheckpointFailed() if data.request_id == state.files_request and state.files is None:
                 return state.failed(data.failure)
             case RequestParked():
                 return _parked(state, data)
@@ -200,9 +200,9 @@ class SessionMachine:
         return (Draft(SessionFailed(request_id=state.request_id, failure=failure), state.request_id),)
 
     def _close(self, state: SessionState, evidence: Evidence) -> Sequence[Draft]:
+        if state.hands_in_files and state.files is None and state.box.stands in {"ready", "lost"}:
+            return self._hand_in(state)
         if state.box.stands == "ready":
-            if state.hands_in_files and state.files is None:
-                return () if state.files_request else (self._keep(state.box),)
             return (self._give_back(state.box),)
         if state.box.stands in {"asked", "closing"}:
             return ()
@@ -210,8 +210,16 @@ class SessionMachine:
         return (Draft(SessionClosed(request_id=state.request_id, evidence=handed_in), state.activation_id),)
 
     @staticmethod
-    def _keep(box: BoxView) -> Draft:
-        return Draft(CheckpointRequested(number=box.number), box.request_id, place=box.place or "")
+    def _hand_in(state: SessionState) -> Sequence[Draft]:
+        """Have the files kept as they are at the end, in another machine if this one was lost before it was known to be the end."""
+        box = state.box
+        if box.stands == "lost":
+            return losses.replace(state)
+        if box.redo:
+            return losses.redo(state)
+        if state.files_request:
+            return ()
+        return (Draft(CheckpointRequested(number=box.number), box.request_id, place=box.place or ""),)
 
     @staticmethod
     def _give_back(box: BoxView) -> Draft:
@@ -286,7 +294,8 @@ def _out_of_budget(state: SessionState, data: BudgetExhausted) -> SessionState:
 def _parked(state: SessionState, data: RequestParked) -> SessionState:
     if data.request_id == state.box.request_id:
         return state.with_box(stands="gone").failed(data.failure)
-    if state.is_open(data.request_id) or state.is_redone(data.request_id):
+    is_missed = data.request_id == state.files_request and state.files is None
+    if is_missed or state.is_open(data.request_id) or state.is_redone(data.request_id):
         return state.failed(data.failure)
     return state
 

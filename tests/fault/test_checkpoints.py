@@ -348,3 +348,26 @@ def test_a_host_killed_while_files_are_handed_in_and_graded(tmp_path: Path, name
     while run_virtual(scenario(hit)) and hit < 120:
         hit += 5
     assert hit > 1, "the boundary was never reached"
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_machine_that_is_lost_when_all_is_done(tmp_path: Path, is_early: bool) -> None:
+    """What is handed in is the last checkpoint, or what comes out of another machine; no attempt is lost."""
+
+    async def scenario() -> None:
+        story = Story(tmp_path)
+        story.world.tasks = [graded_by_tests()]
+        story.model.delay_s = 1.0
+
+        def dies(box: FileBox) -> None:
+            if story.boxes.commands == 2 * TURNS + 1:
+                loop = asyncio.get_running_loop()
+                loop.call_later(0.3 if is_early else 0.9995, box.die)
+
+        story.boxes.after_command = dies
+        end = await story.run(is_exact=False)
+        assert (end.state, end.reward) == ("scored", 1.0)
+        assert story.count(RolloutFinished) == 1
+        assert story.count(SandboxLost) == 1
+
+    run_virtual(scenario())
