@@ -30,6 +30,7 @@ from providers.sandboxes.snapshots import Selection, TooLarge, load
 from providers.sandboxes.snapshots.handing_in import hand_in
 from providers.sandboxes.snapshots.taking import store
 from schemas.base import Event, Frozen
+from schemas.config import SandboxConfig
 from schemas.envelope import Envelope
 from schemas.events import GradingDone, GradingFailed, GradingRequested
 from schemas.values import BlobRef, Failure
@@ -130,11 +131,11 @@ class GradingHandlers:
             await held.enter(change)
         for number, service in enumerate(request.services):
             if not isinstance(held.box, WithDetached):
-                raise _unable(held, "services")
+                raise _unable(request.sandbox, "services")
             lasts_s = request.timeout_s + SERVICES_LAST_S
             await held.box.start(service, key=f"{request_id}/service-{number}", timeout_s=lasts_s)
         place = f"/tmp/tests-{re.sub(r'[^A-Za-z0-9-]', '-', drive.aggregate.label)}"  # noqa: S108  in the machine
-        await self._stage(held, request.tests, place)
+        await self._stage(held, request, place)
         command = f"TESTS={shlex.quote(place)}; export TESTS; {request.command}"
         result = await held.box.exec(command, key=request_id, timeout_s=request.timeout_s)
         return _done(request_id, result, files, left_out)
@@ -144,7 +145,7 @@ class GradingHandlers:
         if request.files is None:
             return 0, 0
         if not isinstance(held.box, WithSnapshots):
-            raise _unable(held, "files")
+            raise _unable(request.sandbox, "files")
         try:
             ref, count, left_out = await asyncio.to_thread(self._selected, request, request.files)
         except TooLarge as error:
@@ -160,12 +161,12 @@ class GradingHandlers:
         return files, sum(1 for entry in manifest.entries if entry.kind == "file"), left_out
 
     @staticmethod
-    async def _stage(held: HeldBox, tests: dict[str, str], place: str) -> None:
+    async def _stage(held: HeldBox, request: GradingRequested, place: str) -> None:
         if not isinstance(held.box, WithFiles):
-            raise _unable(held, "tests")
+            raise _unable(request.sandbox, "tests")
         with tempfile.TemporaryDirectory(prefix="gym-bus-tests-") as directory:
             source = Path(directory) / "test"
-            for path, text in tests.items():
+            for path, text in request.tests.items():
                 if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
                     msg = f"the test {path!r} must have a path below the directory of tests"
                     raise Permanent(msg)
@@ -177,10 +178,9 @@ class GradingHandlers:
         return {RunTests: self.grade}
 
 
-def _unable(held: HeldBox, what: str) -> Permanent:
-    return Permanent(
-        f"a {type(held.box).__name__} cannot be given {what}: grade in another sandbox (`grading_sandbox`)"
-    )
+def _unable(sandbox: SandboxConfig, what: str) -> SandboxUnavailable:
+    msg = f"a sandbox of type {sandbox.type} cannot be given {what}: set `grading_sandbox` to one that can"
+    return SandboxUnavailable(msg)
 
 
 def _done(request_id: str, result: ExecResult, files: int, left_out: int) -> GradingDone:

@@ -55,7 +55,7 @@ class HeldBox:
         if not change.allow:
             return
         if not isinstance(self.box, WithEgress):
-            msg = f"a {type(self.box).__name__} cannot be held to a list of hosts"
+            msg = "this type of sandbox cannot be held to a list of hosts: choose another `sandbox.type`"
             raise Permanent(msg)
         await self.box.allow(change.allow, change.phase)
 
@@ -69,6 +69,6 @@ class HeldBox:
 
     def _able(self) -> WithSnapshots:
         if not isinstance(self.box, WithSnapshots):
-            msg = f"the files of a {type(self.box).__name__} cannot be kept, nor made again"
+            msg = "the files of this type of sandbox cannot be kept, nor made again: choose another `sandbox.type`"
             raise Permanent(msg)
         return self.box

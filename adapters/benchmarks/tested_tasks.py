@@ -69,8 +69,8 @@ class Tested(Frozen):
 
 
 def is_tested(row: Mapping[str, Any]) -> bool:
-    """Say whether a row's task is graded by tests."""
-    return "test_command" in row
+    """Say whether a row's task is graded by tests, or was meant to be."""
+    return not KEYS.isdisjoint(row)
 
 
 def tested(row: Mapping[str, Any]) -> Tested:

@@ -56,7 +56,7 @@ create table rollout_finished (
 create table verdicts (
     shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, event_id varchar, request_id varchar not null,
     state varchar not null, reward double check (isfinite(reward)), components json, failure_reason varchar, evidence_digest varchar, verifier_version varchar,
-    failure_kind varchar, failure_message varchar,
+    failure_kind varchar, failure_message varchar, graded varchar,
     check (case state when 'issued' then reward is not null else failure_kind is not null and failure_message is not null end)
 );
 create table model_call_requested (

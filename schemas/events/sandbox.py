@@ -123,6 +123,7 @@ class GradingDone(Answer):
     """Tests were run in a fresh machine, of which nothing is left: what `ToolCallCompleted` says of a command.
 
     `refused` says why they were not, where that is what was handed in; `files` of it were put into the machine, `left_out` were not.
+    `network` is what the machine tried to reach, as in `SandboxDestroyed`.
     """
 
     TYPE: ClassVar[str] = "grading_done.v1"
@@ -136,6 +137,8 @@ class GradingDone(Answer):
     files: int = 0
     left_out: int = 0
     refused: str | None = None
+    network: tuple[NetworkAttempt, ...] = ()
+    network_dropped: int = 0
 
 
 class GradingFailed(Answer):

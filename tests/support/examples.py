@@ -270,6 +270,8 @@ _ALL: Final[tuple[Event, ...]] = (
         files=2,
         left_out=1,
         refused="too much",
+        network=(_TRIED,),
+        network_dropped=3,
     ),
     events.GradingFailed(request_id="q", failure=_FAILURE),
     events.SandboxDestroyed(request_id="q", network=(_TRIED,), network_dropped=3),

@@ -52,7 +52,8 @@ from (select *, json_extract_string(data, fields()) as x from staged where fit a
 insert into verdicts
 select
     shard, seq, recorded_at, p[4], p[5], attempt, event_id, field(x, 'request_id'), substr(kind, 9), field(x, 'reward'), data->'$.components', field(x, 'failure_reason'),
-    field(x, 'evidence_digest'), field(x, 'verifier_version'), field(x, 'failure.kind'), field(x, 'failure.message')
+    field(x, 'evidence_digest'), field(x, 'verifier_version'), field(x, 'failure.kind'), field(x, 'failure.message'),
+    case when kind = 'verdict_issued' then coalesce(field(x, 'graded'), 'answer') end
 from (select *, json_extract_string(data, fields()) as x from staged where fit and type in ('verdict_issued.v1', 'verdict_failed.v1'));
 
 -- types: model_call_requested.v1
