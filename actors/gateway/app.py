@@ -147,11 +147,8 @@ class Gateway:
             try:
                 await exchange.run()
             except (Fenced, Held) as error:
-                self._conversations.forget(known)
                 log.info("conversation_elsewhere", conversation=known.name, reason=str(error))
             except Exception as error:
-                if isinstance(error, GymBusError):  # what the log holds is not known any more; else nothing was written
-                    self._conversations.forget(known)
                 log.exception("call_broke", conversation=known.name, reason=str(error))
             finally:
                 self._under_way.discard(exchange)

@@ -81,7 +81,8 @@ class Answered:
 class Conversation:
     """See the module.
 
-    What appends raises `Held` while another gateway that lives has the conversation, and `Fenced` once one has taken it over.
+    What appends raises `Held` while another gateway that lives has the conversation, and `Fenced` once one has taken it over; it may be
+    asked again then, and when the log could not be reached: it is read anew, and calls that are still under way here stay open.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Conversation:
         self._presence = presence
         self._writer: Writer | None = None
         self._turn_to_write = asyncio.Lock()
+        self._under_way: set[str] = set()
         self._forget()
 
     def _forget(self) -> None:
@@ -155,6 +157,7 @@ class Conversation:
         tag = f"{place.digest[:24]}/{place.tries}"
         event = await self._append(Draft(asked, place.parent_id or self._session.request_id, tag))
         self._note(event)
+        self._under_way.add(event.event_id)
         return OpenCall(event.event_id, place)
 
     async def complete(self, call: OpenCall, answered: Answered) -> None:
@@ -243,19 +246,35 @@ class Conversation:
         event: Envelope | None = None
         try:
             async with self._turn_to_write:
+                if call.id in self._under_way:
+                    await self._claimed()
+                if call.id not in self._under_way:
+                    msg = f"call {call.id} was given up when another gateway took the session"
+                    raise Fenced(msg)
                 event = await self._append(Draft(data, call.id))
                 self._note(event)
+        except Held as error:
+            raise Fenced(str(error)) from error
         finally:
+            self._under_way.discard(call.id)
             self._count_out(event)
 
     async def _append(self, draft: Draft) -> Envelope:
         if self._writer is None:
             msg = "a conversation is claimed before it is written"
             raise RuntimeError(msg)
-        return await self._log.append(self._writer, draft)
+        try:
+            return await self._log.append(self._writer, draft)
+        except Fenced:
+            self._writer = None
+            self._under_way.clear()
+            raise
+        except BaseException:  # whether it was stored is not known
+            self._writer = None
+            raise
 
     async def _claimed(self) -> None:
-        """Become the writer at the first call: fold what is in the log, and state calls that an earlier writer left open as lost."""
+        """Become the writer, if we are not: fold what is in the log, and state calls that an earlier writer left open as lost."""
         if self._writer is not None:
             return
         where, request_id = self._grant.conversation, self._session.request_id
@@ -269,7 +288,7 @@ class Conversation:
             async for event in self._log.read(f"{where.prefix}.>"):
                 self._note(event)
         self._writer = writer
-        for call_id, turn in list(self._open.items()):
+        for call_id, turn in [(c, t) for c, t in self._open.items() if c not in self._under_way]:
             self._note(await self._append(Draft(ModelCallLost(request_id=call_id, turn=turn), call_id)))
 
     def _is_other_alive(self, worker: str) -> bool:

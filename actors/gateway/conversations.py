@@ -61,7 +61,7 @@ class Conversations:
         self._in_flight = 0
 
     def begin(self, grant: Grant, session: OpenSession) -> Known:
-        """Count a call in; whoever gets a conversation says `end` or `forget` of it. Raises `TooMuch`."""
+        """Count a call in; whoever gets a conversation says `end` of it. Raises `TooMuch`."""
         known = self._known.get(grant.session) or self._made(grant, session)
         now = self._clock.monotonic()
         known.allowance = min(SESSION_BURST, known.allowance + (now - known.counted_at) * SESSION_PER_S)
@@ -81,11 +81,6 @@ class Conversations:
         """Count a call out."""
         known.in_flight -= 1
         self._in_flight -= 1
-
-    def forget(self, known: Known) -> None:
-        """Read a conversation from the log again when it is next asked for: another process has written it, or may have."""
-        if self._known.get(known.name) is known:
-            del self._known[known.name]
 
     def drop(self, grant: Grant) -> None:
         """Give back the memory of a conversation whose session is over, unless a call of it is still under way."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final
@@ -20,6 +20,7 @@ from actors.gateway.outlet import Outlet
 from actors.gateway.relay import Relay
 from gym_bus import boundary
 from gym_bus.clock import Clock
+from gym_bus.errors import BusUnavailable
 from gym_bus.event_log import Held
 from gym_bus.runtime.presence import host_of
 from providers.dialects import Dialect, Malformed, Problem, Unexpressible, Written
@@ -53,6 +54,8 @@ INVOCATION_HEADERS: Final = (
 INVOCATION_MAX: Final = 128
 ENDS_WITHIN_S: Final = 2.0
 """How long an answer whose client has left is waited for when only its accounts are missing."""
+ASKED_WITHIN_S: Final = 30.0
+"""How long a call waits for the log before anything is asked of the backend."""
 BUDGET_EXHAUSTED: Final = "budget_exhausted"
 STREAM_HEADERS: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
@@ -83,7 +86,8 @@ class Exchange:
     _made: int = 0
     _was_read: bool = False
     _is_recording: bool = False
-    _stopped_by: str = "the client left"
+    _stopped_by: str | None = None
+    _on_stopped: Callable[[], object] | None = None
 
     async def run(self) -> None:
         """Do all of it. Raises `Fenced` if the conversation is another process's by now, and what the log raises."""
@@ -122,29 +126,57 @@ class Exchange:
             if retry_in_s is None:
                 return
             await self._pause(retry_in_s)
+            if self._stopped_by:
+                await self._say_stopped()
+                return
             if self.outlet.has_left:
                 return
 
     def stop(self, reason: str) -> None:
-        """End the call because of `reason`, as if its client had left; what is being recorded is recorded."""
+        """End the call because of `reason`, and tell its client; what is being recorded is recorded."""
         self._stopped_by = reason
-        self.outlet.leave()
+        if self._on_stopped:
+            self._on_stopped()
+
+    async def _say_stopped(self) -> None:
+        problem = Problem(HTTPStatus.SERVICE_UNAVAILABLE, "overloaded_error", f"{self._stopped_by}: ask again")
+        await self._refuse(problem)
+
+    def _interrupt_with(self, end: Callable[[], object] | None) -> None:
+        """Have `end` called when the client leaves or the call is stopped; at once if that is so already."""
+        self.outlet.on_left = self._on_stopped = end
+        if end and (self.outlet.has_left or self._stopped_by):
+            end()
 
     async def _asked(self, request: Request, dropped: Sequence[str]) -> OpenCall:
+        asking = asyncio.ensure_future(self.conversation.ask(request, self.backend.target, dropped, self._invocation()))
+        self._interrupt_with(asking.cancel)
         try:
-            return await self.conversation.ask(request, self.backend.target, dropped, self._invocation())
+            async with asyncio.timeout(ASKED_WITHIN_S):
+                return await asking
+        except asyncio.CancelledError as error:
+            own = asyncio.current_task()
+            if own and own.cancelling():
+                asking.cancel()
+                raise
+            msg = f"nothing was asked: {self._stopped_by or 'the client left'}"
+            raise BusUnavailable(msg) from error
+        except TimeoutError as error:
+            msg = f"the log did not answer for {ASKED_WITHIN_S:g} s: nothing was asked"
+            raise BusUnavailable(msg) from error
         except (ValueError, RecursionError) as error:  # of writing it down: nothing has been stored, or asked
             raise Unexpressible("body", f"cannot be recorded: {type(error).__name__}: {error!s:.200}") from error
+        finally:
+            self._interrupt_with(None)
 
     async def _pause(self, seconds: float) -> None:
         """Wait before the next try, or until the client leaves."""
         leaving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.outlet.on_left = leaving.cancel
+        self._interrupt_with(leaving.cancel)
         try:
-            if not self.outlet.has_left:
-                await asyncio.wait({leaving}, timeout=seconds)
+            await asyncio.wait({leaving}, timeout=seconds)
         finally:
-            self.outlet.on_left = None
+            self._interrupt_with(None)
 
     async def _until_left(self, trying: Coroutine[Any, Any, float | None], call: OpenCall) -> float | None:
         """Make one try; when the client leaves, end it and state so. What is being recorded is recorded: half an append is none."""
@@ -161,21 +193,22 @@ class Exchange:
                 return
             working.cancel()
 
-        self.outlet.on_left = left
-        if self.outlet.has_left:
-            self.outlet.on_left()
+        self._interrupt_with(left)
         try:
             return await working
         except asyncio.CancelledError:
             own = asyncio.current_task()
-            if not self.outlet.has_left or (own and own.cancelling()):
+            if not (self.outlet.has_left or self._stopped_by) or (own and own.cancelling()):
                 working.cancel()
                 raise
-            failure = Failure(kind="cancelled", message=self._stopped_by, stage="model", terminal=True)
+            reason = self._stopped_by or "the client left"
+            failure = Failure(kind="cancelled", message=reason, stage="model", terminal=True)
             await self.conversation.fail(call, failure, self._times(), parts=self._said())
+            if self._stopped_by:
+                await self._say_stopped()
             return None
         finally:
-            self.outlet.on_left = None
+            self._interrupt_with(None)
 
     async def _try(self, call: OpenCall, request: Request, body: dict[str, Any]) -> float | None:
         """Ask once and answer the client; or state the failure, and return the wait before the next try if there is one."""

@@ -32,10 +32,11 @@ class Ready:
 
 @dataclass
 class Outlet:
-    """See the module."""
+    """See the module. `was_cut` says that an answer ends in the middle, because its client did not read it."""
 
     has_left: bool = False
     has_begun: bool = False
+    was_cut: bool = False
     on_left: Callable[[], object] | None = None
     _pieces: asyncio.Queue[Head | bytes | None] = field(default_factory=lambda: asyncio.Queue(PIECES_MAX))
 
@@ -64,6 +65,7 @@ class Outlet:
             async with asyncio.timeout(READS_WITHIN_S):
                 await self._pieces.put(piece)
         except TimeoutError:
+            self.was_cut = True
             self.leave()
 
     def leave(self) -> None:

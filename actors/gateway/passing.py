@@ -41,6 +41,8 @@ class Passing(Response):
                     await send({"type": "http.response.start", **_start(ready.head, length)})
                 elif not self._outlet.has_begun:
                     return  # it left before there was anything; nobody reads a status
+                if self._outlet.was_cut:
+                    return  # the connection is closed in the middle, so that half an answer does not look whole
                 await send({"type": "http.response.body", "body": ready.body, "more_body": not ready.is_last})
                 if ready.is_last:
                     return
