@@ -197,6 +197,7 @@ def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
         machine: Machine[Any] = gradings if isinstance(request.data, GradingRequested) else boxes
         drive: Drive[Any] = Drive(shell, machine, where, request.attempt, request)
         drive.on_broken = partial(maker.abandon, drive)
+        drive.opens = lambda event: _box_of(where, event) == where  # of several machines of an attempt each has its own
         return drive
 
     worker = Worker(replace(role, target=_box_of, make=make), shell, around.presence, around.settings)

@@ -42,10 +42,12 @@ class Task(Frozen):
 class Evidence(Frozen):
     """What a verdict may look at; collected after the session is closed.
 
-    `files` is the snapshot of the workspace where that is handed in, None if there never was a machine.
+    `files` is the snapshot of the workspace where that is handed in, None if there never was a machine; `refused` says why it is not
+    there although there was one: the agent left more than can be kept.
     """
 
     answer: str | None
     stop_reason: str
     turns: int
     files: BlobRef | None = None
+    refused: str | None = None

@@ -91,9 +91,7 @@ def note_answered(state: SessionState, data: ToolCallCompleted) -> SessionState:
     for index, slot in enumerate(state.slots):
         if slot.request_id == data.request_id and slot.answer is None:
             ran = Command(turn=state.turn, index=index, tries=slot.tries, request_id=data.request_id)
-            if state.keeps_files:
-                state = state.with_box(unsaved=(*state.box.unsaved, ran))
-            return with_slot(state, index, slot.replaced(answer=describe_result(data)))
+            return with_slot(state.ran(ran), index, slot.replaced(answer=describe_result(data)))
     return state
 
 

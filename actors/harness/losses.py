@@ -49,7 +49,7 @@ def note_lost(state: SessionState, failure: Failure, *, is_replaced: bool = Fals
 
 def _lost_at_the_end(state: SessionState, failure: Failure) -> SessionState:
     """Hand in the last checkpoint, if it holds all that was done; the session fails if its files are wanted and there is none."""
-    if not state.hands_in_files or state.files is not None:
+    if not state.misses_files:
         return state
     if state.box.snapshot is None or state.box.unsaved or state.box.redo:
         return state.failed(failure)
@@ -58,7 +58,7 @@ def _lost_at_the_end(state: SessionState, failure: Failure) -> SessionState:
 
 def note_tool_lost(state: SessionState, reason: str) -> SessionState:
     """Note that a command was lost, which it is with its machine."""
-    if state.box.stands == "lost":
+    if state.box.stands == "lost" or state.evidence:
         return state
     if state.box.stands == "ready" and not state.failure and not state.evidence and _may_go_on(state):
         return state.with_box(stands="lost")
@@ -66,11 +66,16 @@ def note_tool_lost(state: SessionState, reason: str) -> SessionState:
 
 
 def note_saved(state: SessionState, data: CheckpointSaved) -> SessionState:
-    """Note a checkpoint: it holds the command that it followed, and all before."""
-    places = [n for n, ran in enumerate(state.box.unsaved) if ran.request_id == data.request_id]
-    if not places:
+    """Note a checkpoint: it holds the command that it followed, and all before, in whatever order that is heard."""
+    box = state.box
+    slots = [
+        Command(turn=state.turn, index=n, tries=s.tries, request_id=s.request_id) for n, s in enumerate(state.slots)
+    ]
+    place = next((c.place for c in (*box.unsaved, *box.redo, *slots) if c.request_id == data.request_id), None)
+    if place is None or place <= box.saved_to:
         return state
-    return state.with_box(snapshot=data.snapshot, unsaved=state.box.unsaved[places[0] + 1 :])
+    unsaved = tuple(ran for ran in box.unsaved if ran.place > place)
+    return state.with_box(snapshot=data.snapshot, saved_to=place, unsaved=unsaved)
 
 
 def replace(state: SessionState) -> Sequence[Draft]:
@@ -129,14 +134,22 @@ def note_redone(state: SessionState, data: ToolCallCompleted) -> SessionState:
     """Go on to the next, if a command came out as it did."""
     first, rest = state.box.redo[0], state.box.redo[1:]
     told = state.answered_turn(first.turn)[1][first.index].content
-    if describe_result(data) != told:
+    if not _is_alike(data, told or ""):
         message = (
             "the sandbox was lost, and its files cannot be made again: the model was told one result of call "
             f"{first.index} of turn {first.turn}, and in another sandbox the command had another one"
         )
         return state.failed(lost("sandbox_lost", message))
-    unsaved = (*state.box.unsaved, first) if state.keeps_files else ()
-    return state.with_box(redo=rest, unsaved=unsaved)
+    return state.with_box(redo=rest).ran(first)
+
+
+def _is_alike(data: ToolCallCompleted, told: str) -> bool:
+    """Say whether a result is what the model was told; how long it took to reach a deadline does not count."""
+    if data.ended_by == "timeout":
+        return told.startswith(
+            describe_result(data).rpartition("\n[ended at its deadline")[0] + "\n[ended at its deadline"
+        )
+    return describe_result(data) == told
 
 
 def note_redo_refused(state: SessionState, data: ToolCallFailed) -> SessionState:

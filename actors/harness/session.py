@@ -144,7 +144,11 @@ class SessionMachine:
             case CheckpointSaved():
                 return losses.note_saved(state, data)
             case CheckpointFailed() if data.request_id == state.files_request and state.files is None:
-                return state.failed(data.failure)
+                return (
+                    state.replaced(refused=data.failure.message)
+                    if data.failure.terminal
+                    else state.failed(data.failure)
+                )
             case RequestParked():
                 return _parked(state, data)
             case ActivationFailed():
@@ -200,13 +204,13 @@ class SessionMachine:
         return (Draft(SessionFailed(request_id=state.request_id, failure=failure), state.request_id),)
 
     def _close(self, state: SessionState, evidence: Evidence) -> Sequence[Draft]:
-        if state.hands_in_files and state.files is None and state.box.stands in {"ready", "lost"}:
+        if state.misses_files and state.box.stands in {"ready", "lost"}:
             return self._hand_in(state)
         if state.box.stands == "ready":
             return (self._give_back(state.box),)
         if state.box.stands in {"asked", "closing"}:
             return ()
-        handed_in = evidence.replaced(files=state.files)
+        handed_in = evidence.replaced(files=state.files, refused=state.refused)
         return (Draft(SessionClosed(request_id=state.request_id, evidence=handed_in), state.activation_id),)
 
     @staticmethod
@@ -240,7 +244,7 @@ class SessionMachine:
         effects: list[Effect] = []
         is_redoing = bool(state.box.redo) and state.box.redo[0].request_id is not None
         is_asking = is_redoing or any(s.request_id and s.answer is None for s in state.slots)
-        is_keeping = state.files_request is not None and state.files is None
+        is_keeping = state.files_request is not None and state.misses_files
         if is_asking or is_keeping or state.box.stands in {"asked", "closing"}:
             effects.append(AwaitAnswer("answers"))
         if state.evidence:

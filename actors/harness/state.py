@@ -30,11 +30,17 @@ class Command(Frozen):
     tries: int
     request_id: str | None = None
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Return the place in the order in which commands run."""
+        return self.turn, self.index
+
 
 class BoxView(Frozen):
     """The session's machine as the session knows it: the `number`-th, asked for (or given back) by `request_id`.
 
-    `snapshot` is its last checkpoint, `unsaved` the commands that ran since. After a loss, `redo` has to run again, in this order,
+    `snapshot` is its last checkpoint, which holds what commands did up to the place `saved_to` (turn, index), whatever was heard of
+    them when; `unsaved` are those that ran since, by place. After a loss, `redo` has to run again, in this order,
     before anything else.
     """
 
@@ -45,6 +51,7 @@ class BoxView(Frozen):
     has_snapshots: bool = False
     is_given_back: bool = False
     snapshot: BlobRef | None = None
+    saved_to: tuple[int, int] = (0, -1)
     unsaved: tuple[Command, ...] = ()
     redo: tuple[Command, ...] = ()
 
@@ -69,6 +76,7 @@ class SessionState(Frozen):
     evidence: Evidence | None = None
     files_request: str | None = None
     files: BlobRef | None = None
+    refused: str | None = None
     activation_id: str | None = None
     failure: Failure | None = None
     is_closed: bool = False
@@ -84,6 +92,11 @@ class SessionState(Frozen):
         return self.request.task.hands_in != "answer"
 
     @property
+    def misses_files(self) -> bool:
+        """Say whether what is to be handed in has not been kept yet."""
+        return self.hands_in_files and self.files is None and self.refused is None
+
+    @property
     def keeps_files(self) -> bool:
         """Say whether checkpoints of the machine are wanted and can be had."""
         return self.box.has_snapshots and self.request.checkpoints.when == "turn"
@@ -96,6 +109,13 @@ class SessionState(Frozen):
             return sandbox.reaches_out
         policy = getattr(sandbox, "network", None)
         return bool(policy.agent.allow) if isinstance(policy, NetworkPolicy) else policy not in {None, "none"}
+
+    def ran(self, command: Command) -> SessionState:
+        """Return the state with a command that came to its end, unless a checkpoint holds it already."""
+        if not self.keeps_files or command.place <= self.box.saved_to:
+            return self
+        unsaved = sorted((*self.box.unsaved, command), key=lambda ran: ran.place)
+        return self.with_box(unsaved=tuple(unsaved))
 
     def with_box(self, **changes: object) -> SessionState:
         """Return the state with another view of its machine."""

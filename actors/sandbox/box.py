@@ -38,6 +38,7 @@ from schemas.events import (
 from schemas.ids import sandbox_key
 from schemas.values import Failure
 
+OVER: Final = "the sandbox was over by then; nothing was started"
 DIED: Final = "the process that held the machine died, and the machine with it"
 ABANDONED: Final = "the session gave the machine up before the command was answered"
 
@@ -100,6 +101,7 @@ class BoxState(Frozen):
     covered: tuple[str, ...] = ()
     outcome: CheckpointSaved | CheckpointFailed | None = None
     kept: int = 0
+    late_closes: tuple[str, ...] = ()
 
 
 class BoxMachine:
@@ -137,12 +139,17 @@ class BoxMachine:
                 return _with(state, is_over=True)
             case SandboxLost() if event.key == state.key:
                 return _with(state, is_lost=True, lost_reason=data.reason)
+            case SandboxCloseRequested() if data.number == state.request.number and state.is_over:
+                is_known = event.event_id in {state.close_id, *state.answered}
+                return state if is_known else _with(state, late_closes=(*state.late_closes, event.event_id))
             case SandboxCloseRequested() if data.number == state.request.number:
                 return _with(state, is_closing=True, close_id=event.event_id)
             case SessionClosed() | SessionFailed() if not state.is_closing:
                 return _with(state, is_closing=True, close_id=event.event_id)
             case SandboxDestroyed() if event.key == state.key:
-                return _with(state, is_over=True)
+                late = tuple(close for close in state.late_closes if close != data.request_id)
+                answered = state.answered | {data.request_id}
+                return _with(state, is_over=True, late_closes=late, answered=answered)
             case _:
                 return state
 
@@ -152,9 +159,11 @@ class BoxMachine:
 
     def decide(self, state: BoxState, now: datetime) -> Sequence[Draft]:  # noqa: ARG002  nothing here depends on time
         """Answer for what is lost, and for commands whose session is giving the machine up."""
-        if state.is_over:
-            return ()
         drafts = _also_answered(state)
+        if state.is_over:
+            drafts += [_lost(call, OVER) for call in state.calls]
+            drafts += [_not_kept(wanted, OVER) for wanted in state.wanted]
+            return (*drafts, *(Draft(SandboxDestroyed(request_id=late), late) for late in state.late_closes))
         if not state.lost_reason:
             return (*drafts, *(_lost(call, ABANDONED) for call in state.calls)) if state.is_closing else drafts
         if not state.is_lost:

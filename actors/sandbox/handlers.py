@@ -14,6 +14,7 @@ from gym_bus.runtime.drive import Drive, Outcome
 from gym_bus.subjects import CLAIM, event_subject
 from providers.sandboxes.base import BoxLost, BoxReplaced, CreateFailed, SandboxUnavailable
 from providers.sandboxes.phases import phase_of
+from providers.sandboxes.snapshots import TooLarge
 from schemas.events import (
     CheckpointFailed,
     SandboxCreated,
@@ -101,6 +102,9 @@ class BoxHandlers:
                 saved = await held.keep(request_id)
         except BoxLost as error:
             return await self._lost(drive, error)
+        except TooLarge as error:  # what is in the machine is the agent's doing, and will not change
+            failure = Failure(kind="checkpoint_failed", message=str(error), stage="tool", terminal=True)
+            return Draft(CheckpointFailed(request_id=request_id, failure=failure), request_id)
         except (GymBusError, OSError, TimeoutError) as error:
             message = str(error) or f"not written after {KEPT_WITHIN_S:g} s"
             failure = Failure(kind="checkpoint_failed", message=message, stage="tool")

@@ -83,7 +83,7 @@ class VerdictMachine:
         """Grading is repeatable: it starts again."""
         return state
 
-    def decide(self, state: VerdictState, now: datetime) -> Sequence[Draft]:  # noqa: ARG002  nothing here depends on time
+    def decide(self, state: VerdictState, now: datetime) -> Sequence[Draft]:  # noqa: ARG002, PLR0911  one return a case
         """Have tests run, and say what came of them; what the grader's process grades is its handler's outcome."""
         if state.is_over or not state.is_run:
             return ()
@@ -91,6 +91,10 @@ class VerdictMachine:
             return (Draft(VerdictFailed(request_id=state.request_id, failure=state.failure), state.request_id),)
         if state.done:
             grade, graded = tests_run.worth(state.done), tests_run.graded(state.request)
+            issued = _issued(state.request_id, state.request.evidence, grade, tests_run.VERSION, graded)
+            return (Draft(issued, state.request_id),)
+        if refused := state.request.evidence.refused:
+            grade, graded = Grade(0.0, failure_reason=refused), tests_run.graded(state.request)
             issued = _issued(state.request_id, state.request.evidence, grade, tests_run.VERSION, graded)
             return (Draft(issued, state.request_id),)
         if state.asked:

@@ -107,6 +107,7 @@ class Drive(Generic[S]):
         self.on_answered: Callable[[str], None] = lambda _: None
         self.on_over: Callable[[], None] = lambda: None
         self.on_broken: Callable[[], None] = lambda: None
+        self.opens: Callable[[Envelope], bool] = lambda _: True
         self.takes_from_living = False
         self._request = request
         self._begin = begin
@@ -247,7 +248,14 @@ class Drive(Generic[S]):
             self.writer.snapshot_ordinal = snapshot.ordinal
         else:
             opener = next(
-                (e for e in events if isinstance(e.data, self.machine.opened_by) and e.attempt == self.attempt), None
+                (
+                    event
+                    for event in events
+                    if isinstance(event.data, self.machine.opened_by)
+                    and event.attempt == self.attempt
+                    and self.opens(event)
+                ),
+                None,
             )
             self.state = self._first_state(opener or (self._request if self._is_opener else None))
         for event in events:

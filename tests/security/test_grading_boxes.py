@@ -116,7 +116,24 @@ async def test_too_much_is_no_reward_and_no_failure(tmp_path: Path) -> None:
     command = "mkdir answer; i=0; while [ $i -lt 10050 ]; do : >answer/$i; i=$((i + 1)); done; echo 42 >answer/value"
     verdict, _ = await graded(tmp_path, "bubblewrap", ROW, command)
     assert verdict.reward == 0.0
-    assert verdict.failure_reason == "10,051 files were handed in, and 10,000 is the most that may be"
+    assert verdict.failure_reason == "more than 10,000 files were handed in, and that is the most that may be"
+
+
+async def test_a_workspace_that_cannot_be_kept_is_no_reward_and_no_failure(tmp_path: Path) -> None:
+    """It is the agent who made it so, also outside of what is handed in."""
+    deep = "i=0; while [ $i -lt 300 ]; do mkdir d; cd d; i=$((i + 1)); done"
+    verdict, world = await graded(tmp_path, "bubblewrap", ROW, f"{GOOD}; {deep}")
+    assert verdict.reward == 0.0
+    assert "directories" in (verdict.failure_reason or "")
+    assert [e.data.failure for e in world.events() if isinstance(e.data, RolloutFinished)] == [None]
+
+
+@pytest.mark.parametrize("name", ["résumé.txt", "100%.txt", "答案/value"])
+async def test_files_with_any_name_are_handed_in(tmp_path: Path, name: str) -> None:
+    """A pattern means the name, however a snapshot writes it down."""
+    row = {**ROW, "artifacts": [name], "test_command": f"test -s '{name}'"}
+    verdict, _ = await graded(tmp_path, "bubblewrap", row, f"mkdir -p 答案; echo 42 >'{name}'")
+    assert verdict.reward == 1.0
 
 
 async def test_tests_have_a_time_limit(tmp_path: Path) -> None:

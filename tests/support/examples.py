@@ -33,7 +33,7 @@ _TURN = Turn(
     ),
 )
 _BLOB: Final = BlobRef(sha256="ab" * 32, size=12, media_type="application/jsonl")
-_EVIDENCE: Final = Evidence(answer="<answer>4</answer>", stop_reason="stop", turns=3, files=_BLOB)
+_EVIDENCE: Final = Evidence(answer="<answer>4</answer>", stop_reason="stop", turns=3, files=_BLOB, refused="too much")
 _TASK: Final = TaskInput(task_id="sum/3", messages=(Message(role="user", content=ODD_TEXT),), hands_in="files")
 _SAMPLING: Final = Sampling(temperature=0.7, top_p=0.9, max_output_tokens=512, seed=7)
 _AGENT: Final = config.SimpleAgent(

@@ -27,6 +27,9 @@ def hand_in(manifest: Manifest, wanted: Selection, limits: SnapshotLimits = HAND
         if original is None or original.kind != "file":
             left_out += 1
             continue
+        if len(files) >= limits.files:
+            msg = f"more than {limits.files:,} files were handed in, and that is the most that may be"
+            raise TooLarge(msg)
         mode = 0o755 if original.mode & 0o111 else 0o644
         files[entry.path] = original.model_copy(update={"path": entry.path, "mode": mode, "stamp": None})
     _check(files, limits)

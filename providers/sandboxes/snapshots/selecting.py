@@ -11,6 +11,7 @@ from fnmatch import translate
 from functools import lru_cache
 
 from gym_bus.errors import Permanent
+from providers.sandboxes.snapshots.limits import written
 
 ANY_DEPTH = "**"
 
@@ -38,7 +39,7 @@ class Selection:
 
 
 def _parts(pattern: str) -> tuple[str, ...]:
-    parts = tuple(pattern.removesuffix("/").split("/"))
+    parts = tuple(written(pattern.removesuffix("/").encode(errors="surrogateescape")).split("/"))
     if any(part in {"", ".", ".."} for part in parts):
         msg = f"the pattern {pattern!r} must be relative to the workspace, without empty parts, `.` and `..`"
         raise BadPattern(msg)
