@@ -37,6 +37,9 @@ log = structlog.get_logger(__name__)
 BODY_MAX_BYTES: Final = 32 * 1024 * 1024
 HEADERS_MAX_BYTES: Final = 32 * 1024
 BODY_WITHIN_S: Final = 120.0
+MESSAGES_MAX: Final = 20_000
+PARSED_ASIDE_BYTES: Final = 256 * 1024
+"""What is larger is parsed in a thread: heartbeats and other calls' streams go on meanwhile."""
 CHARACTERS_A_TOKEN: Final = 4
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -223,12 +226,16 @@ async def _body_of(request: Request) -> dict[str, Any]:
         raise TooMuch(HTTPStatus.REQUEST_TIMEOUT, msg) from error
     except ClientDisconnect as error:
         raise TooMuch(HTTPStatus.BAD_REQUEST, "the client left before its request was whole") from error
+    content = b"".join(pieces)
     try:
-        body = _parsed(b"".join(pieces))
+        body = await asyncio.to_thread(_parsed, content) if size > PARSED_ASIDE_BYTES else _parsed(content)
     except (ValueError, RecursionError) as error:
         raise TooMuch(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}") from error
     if not isinstance(body, dict):
         raise TooMuch(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
+    for key in ("messages", "input"):
+        if isinstance(said := body.get(key), list) and len(said) > MESSAGES_MAX:
+            raise TooMuch(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{len(said):,} {key}, and {MESSAGES_MAX:,} is the most")
     return body
 
 
