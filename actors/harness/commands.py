@@ -86,12 +86,12 @@ def note_asked(state: SessionState, event: Envelope, data: ToolCallRequested | T
     return with_slot(state, data.index, slot.replaced(request_id=event.event_id, tries=data.tries))
 
 
-def note_answered(state: SessionState, data: ToolCallCompleted) -> SessionState:
+def note_answered(state: SessionState, data: ToolCallCompleted, ordinal: int) -> SessionState:
     """Note what came of a call of this turn."""
     for index, slot in enumerate(state.slots):
         if slot.request_id == data.request_id and slot.answer is None:
-            ran = Command(turn=state.turn, index=index, tries=slot.tries, request_id=data.request_id)
-            return with_slot(state.ran(ran), index, slot.replaced(answer=describe_result(data)))
+            ran = Command(turn=state.turn, index=index, tries=slot.tries, request_id=data.request_id, ordinal=ordinal)
+            return with_slot(state.ran(ran), index, slot.replaced(answer=describe_result(data), ordinal=ordinal))
     return state
 
 

@@ -56,31 +56,37 @@ def _lost_at_the_end(state: SessionState, failure: Failure) -> SessionState:
     return state.replaced(files=state.box.snapshot)
 
 
-def note_tool_lost(state: SessionState, reason: str) -> SessionState:
+def note_tool_lost(state: SessionState, request_id: str, reason: str) -> SessionState:
     """Note that a command was lost, which it is with its machine."""
-    if state.box.stands == "lost" or state.evidence:
+    if state.evidence:
         return state
-    if state.box.stands == "ready" and not state.failure and not state.evidence and _may_go_on(state):
-        return state.with_box(stands="lost")
-    return state.failed(lost("tool_lost", reason))
+    if state.box.stands == "ready" and not state.failure and _may_go_on(state):
+        state = state.with_box(stands="lost")
+    if state.box.stands != "lost":
+        return state.failed(lost("tool_lost", reason))
+    if state.is_redone(request_id):
+        return _with_first(state, state.box.redo[0].replaced(request_id=None))
+    slots = tuple(s.replaced(request_id=None) if s.request_id == request_id else s for s in state.slots)
+    return state.replaced(slots=slots)
 
 
-def note_saved(state: SessionState, data: CheckpointSaved) -> SessionState:
-    """Note a checkpoint: it holds the command that it followed, and all before, in whatever order that is heard."""
-    box = state.box
-    slots = [
-        Command(turn=state.turn, index=n, tries=s.tries, request_id=s.request_id) for n, s in enumerate(state.slots)
-    ]
-    place = next((c.place for c in (*box.unsaved, *box.redo, *slots) if c.request_id == data.request_id), None)
-    if place is None or place <= box.saved_to:
+def note_saved(state: SessionState, data: CheckpointSaved, ordinal: int) -> SessionState:
+    """Note a checkpoint of this machine: it holds all that the machine had stated by then."""
+    if ordinal <= state.box.saved_to:
         return state
-    unsaved = tuple(ran for ran in box.unsaved if ran.place > place)
-    return state.with_box(snapshot=data.snapshot, saved_to=place, unsaved=unsaved)
+    unsaved = tuple(ran for ran in state.box.unsaved if ran.ordinal > ordinal)
+    return state.with_box(snapshot=data.snapshot, saved_to=ordinal, unsaved=unsaved)
 
 
 def replace(state: SessionState) -> Sequence[Draft]:
-    """Give the lost machine back, and ask for the next one."""
+    """Give the lost machine back, and ask for the next one, as soon as everything that was asked of it is answered.
+
+    It is answered for sure, with what came of it or as lost: only then is it known what the checkpoint holds and what it does not.
+    """
     box, drafts = state.box, []
+    is_open = any(slot.request_id and slot.answer is None for slot in state.slots)
+    if is_open or (box.redo and box.redo[0].request_id):
+        return ()
     if not box.is_given_back:
         drafts.append(Draft(SandboxCloseRequested(number=box.number), box.request_id, place=box.place or ""))
     open_turn = state.turn if state.slots else None
@@ -88,7 +94,7 @@ def replace(state: SessionState) -> Sequence[Draft]:
     again = [
         AskedAgain(turn=state.turn, index=index, tries=slot.tries)
         for index, slot in enumerate(state.slots)
-        if slot.request_id is not None
+        if slot.tries and (slot.answer is None or slot.ordinal > box.saved_to)
     ]
     wanted = SandboxRequested(
         sandbox=state.request.checkpoints.restore_in or state.request.sandbox,
@@ -130,7 +136,7 @@ def note_redo_asked(state: SessionState, event: Envelope, data: ToolCallRequeste
     return _with_first(state, first.replaced(request_id=event.event_id, tries=data.tries))
 
 
-def note_redone(state: SessionState, data: ToolCallCompleted) -> SessionState:
+def note_redone(state: SessionState, data: ToolCallCompleted, ordinal: int) -> SessionState:
     """Go on to the next, if a command came out as it did."""
     first, rest = state.box.redo[0], state.box.redo[1:]
     told = state.answered_turn(first.turn)[1][first.index].content
@@ -140,7 +146,7 @@ def note_redone(state: SessionState, data: ToolCallCompleted) -> SessionState:
             f"{first.index} of turn {first.turn}, and in another sandbox the command had another one"
         )
         return state.failed(lost("sandbox_lost", message))
-    return state.with_box(redo=rest).ran(first)
+    return state.with_box(redo=rest).ran(first.replaced(ordinal=ordinal))
 
 
 def _is_alike(data: ToolCallCompleted, told: str) -> bool:
@@ -164,7 +170,7 @@ def _may_go_on(state: SessionState) -> bool:
     """Say whether another machine can follow: what may have had an effect outside of the lost one is not done twice."""
     has_another = state.box.number <= state.request.checkpoints.max_restores
     undone = len(state.box.unsaved) + len(state.box.redo)
-    asked = any(slot.request_id for slot in state.slots)
+    asked = any(slot.tries for slot in state.slots)
     is_repeatable = not state.reaches_out or not (undone or asked)
     return state.keeps_files and has_another and undone <= UNSAVED_MAX and is_repeatable
 

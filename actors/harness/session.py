@@ -128,11 +128,11 @@ class SessionMachine:
             case ToolCallRejected():
                 return commands.note_asked(state, event, data)
             case ToolCallCompleted() if state.is_redone(data.request_id):
-                return losses.note_redone(state, data)
+                return losses.note_redone(state, data, event.ordinal)
             case ToolCallCompleted():
-                return commands.note_answered(state, data)
+                return commands.note_answered(state, data, event.ordinal)
             case ToolCallLost() if state.is_open(data.request_id) or state.is_redone(data.request_id):
-                return losses.note_tool_lost(state, data.reason)
+                return losses.note_tool_lost(state, data.request_id, data.reason)
             case ToolCallFailed() if state.is_redone(data.request_id):
                 return losses.note_redo_refused(state, data)
             case ToolCallFailed() if state.is_open(data.request_id):
@@ -141,8 +141,8 @@ class SessionMachine:
                 return state.replaced(files_request=event.event_id)
             case CheckpointSaved() if data.request_id == state.files_request:
                 return state.replaced(files=data.snapshot)
-            case CheckpointSaved():
-                return losses.note_saved(state, data)
+            case CheckpointSaved() if event.key == sandbox_key(event.attempt, state.box.number):
+                return losses.note_saved(state, data, event.ordinal)
             case CheckpointFailed() if data.request_id == state.files_request and state.files is None:
                 return (
                     state.replaced(refused=data.failure.message)

@@ -14,33 +14,36 @@ from schemas.values import BlobRef, Failure, Message, ToolCall
 
 
 class ToolSlot(Frozen):
-    """One of the last answer's tool calls: not yet asked, open (with the request's id), or answered (with the text)."""
+    """One of the last answer's tool calls: not yet asked, open (with the request's id), or answered (with the text).
+
+    `tries` is how often it was asked for, `ordinal` the place of its answer among what the machine stated.
+    """
 
     call: ToolCall
     request_id: str | None = None
     answer: str | None = None
     tries: int = 0
+    ordinal: int = 0
 
 
 class Command(Frozen):
-    """A tool call of an answer, by its place, as it was last asked for; not asked yet without `request_id`."""
+    """A tool call of an answer, by its place, as it was last asked for; not asked yet without `request_id`.
+
+    `ordinal` is the place of its answer among what the machine stated, 0 without one.
+    """
 
     turn: int
     index: int
     tries: int
     request_id: str | None = None
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Return the place in the order in which commands run."""
-        return self.turn, self.index
+    ordinal: int = 0
 
 
 class BoxView(Frozen):
     """The session's machine as the session knows it: the `number`-th, asked for (or given back) by `request_id`.
 
-    `snapshot` is its last checkpoint, which holds what commands did up to the place `saved_to` (turn, index), whatever was heard of
-    them when; `unsaved` are those that ran since, by place. After a loss, `redo` has to run again, in this order,
+    `snapshot` is its last checkpoint, stated at the ordinal `saved_to`: it holds what was stated before, whatever was heard of it when.
+    `unsaved` are the commands that ran since, in the order in which they did. After a loss, `redo` has to run again, in this order,
     before anything else.
     """
 
@@ -51,7 +54,7 @@ class BoxView(Frozen):
     has_snapshots: bool = False
     is_given_back: bool = False
     snapshot: BlobRef | None = None
-    saved_to: tuple[int, int] = (0, -1)
+    saved_to: int = 0
     unsaved: tuple[Command, ...] = ()
     redo: tuple[Command, ...] = ()
 
@@ -112,9 +115,9 @@ class SessionState(Frozen):
 
     def ran(self, command: Command) -> SessionState:
         """Return the state with a command that came to its end, unless a checkpoint holds it already."""
-        if not self.keeps_files or command.place <= self.box.saved_to:
+        if not self.keeps_files or command.ordinal <= self.box.saved_to:
             return self
-        unsaved = sorted((*self.box.unsaved, command), key=lambda ran: ran.place)
+        unsaved = sorted((*self.box.unsaved, command), key=lambda ran: ran.ordinal)
         return self.with_box(unsaved=tuple(unsaved))
 
     def with_box(self, **changes: object) -> SessionState:
