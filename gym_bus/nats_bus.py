@@ -18,7 +18,7 @@ from gym_bus import boundary
 from gym_bus.bus import Conflict, Listening, OnDelivery, OnStored, OnTold, Slots, Stored
 from gym_bus.errors import BusUnavailable, Permanent, Retryable, StoreFull
 from gym_bus.mailbox import Mailbox
-from gym_bus.nats_client import LeanClient, Received
+from gym_bus.nats_client import GATHER_S, LeanClient, Received
 from gym_bus.nats_work import PullLoop
 from gym_bus.topology import event_stream, inbox_prefix
 
@@ -213,10 +213,13 @@ class NatsBus:
 
 @asynccontextmanager
 async def connect(  # noqa: C901  one callback for each thing that happens to a connection
-    url: str, user: str, password: str | None, *, name: str = ""
+    url: str, user: str, password: str | None, *, name: str = "", gather_s: float = GATHER_S
 ) -> AsyncGenerator[NatsBus]:
-    """Connect as `user`; raises `Retryable` if the server does not answer within 5 s."""
-    client = LeanClient()
+    """Connect as `user`; raises `Retryable` if the server does not answer within 5 s.
+
+    What is sent is gathered for `gather_s` when much waits for answers (see `gym_bus.nats_client`).
+    """
+    client = LeanClient(gather_s)
     bus: NatsBus | None = None
 
     refused = asyncio.Event()

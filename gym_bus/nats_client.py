@@ -67,10 +67,11 @@ async def _unused(_: Any) -> None:
 class LeanClient(Client):
     """See the module."""
 
-    def __init__(self) -> None:
-        """Start without a connection."""
+    def __init__(self, gather_s: float = GATHER_S) -> None:
+        """Start without a connection; with `gather_s` 0 nothing is ever held back."""
         super().__init__()
         self._direct: dict[int, OnReceived] = {}
+        self._gather_s = gather_s
         self._is_gathering = False
         self.in_flight = 0
 
@@ -108,9 +109,9 @@ class LeanClient(Client):
         await self._send_command(command)
         if self._is_gathering:
             return
-        if self.in_flight > ALONE:
+        if self._gather_s and self.in_flight > ALONE:
             self._is_gathering = True
-            asyncio.get_running_loop().call_later(GATHER_S, self._flush_gathered)
+            asyncio.get_running_loop().call_later(self._gather_s, self._flush_gathered)
         else:
             await self._kick_flusher()
 

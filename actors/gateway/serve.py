@@ -170,7 +170,9 @@ async def run_gateway(settings: Settings, host_id: str, worker: str, address: Bu
     clock = SystemClock()
     backends = Backends(secrets_store, redactor, settings.session_slots)
     directory = settings.data_dir / "hosts" / host_id
-    async with connect(address.url, USER, address.passwords[USER], name=f"{worker}/{USER}") as bus:
+    # A client waits for two appends of each call: the time that gathering saves the processors is not the gateway's to spend.
+    name = f"{worker}/{USER}"
+    async with connect(address.url, USER, address.passwords[USER], name=name, gather_s=0.0) as bus:
         event_log = EventLog(bus, codec, clock, worker=worker, patience_s=settings.append_patience_s)
         presence = Presence(clock, worker, settings.lease_s)
         key = gateway_key(settings.data_dir / "keys")
