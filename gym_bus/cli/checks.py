@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +24,7 @@ UNDECODABLE: Final = "undecodable"
 """What an export says of an event that it could not read."""
 
 
-def check_config(config: RunConfig, api_key: str | None, settings: Settings) -> None:
+def check_config(config: RunConfig, api_key: str | None, settings: Settings, *, has_sandbox_key: bool = False) -> None:
     """Raise `BadConfig` or `BadTaskset` if the run could not work: no tasks, no sandbox, no model."""
     if config.shards > 1 and not settings.bus_url:
         msg = "shards: the embedded bus has one; set GYM_BUS_BUS_URL to use a server with more"
@@ -37,16 +36,10 @@ def check_config(config: RunConfig, api_key: str | None, settings: Settings) -> 
         from adapters.benchmarks import load_tasks  # noqa: PLC0415  only then
 
         load_tasks(config.taskset)
-    if config.sandbox.type == "bubblewrap" and config.agent.enable_tools and shutil.which("bwrap") is None:
-        msg = (
-            "sandbox: bubblewrap is not installed (no `bwrap` on PATH): `apt-get install bubblewrap`, "
-            "or agent.enable_tools=false, or --unsafe-local for tasks you trust"
-        )
-        raise BadConfig(msg)
-    if config.sandbox.type == "docker" and config.agent.enable_tools:
-        from gym_bus.cli.engine_checks import check_engine  # noqa: PLC0415  only for containers
+    if config.agent.enable_tools:
+        from gym_bus.cli.sandbox_checks import check_sandboxes  # noqa: PLC0415  only for agents that use one
 
-        check_engine(config.sandbox)
+        check_sandboxes(config, has_key=has_sandbox_key)
     if isinstance(config.model, ServedModel):
         from gym_bus.cli.model_checks import check_endpoint  # noqa: PLC0415  only for real models
 

@@ -168,9 +168,10 @@ def start_run(options: dict[str, Any]) -> int:
         raise BadConfig(msg) from error
     output = (output or Path("results") / run_id).absolute()
     _say(f"model: {config.model.label}", as_json=options["as_json"])
-    checks.check_config(config, api_key, settings)
+    makers_key = sandbox_key(options, os.environ)
+    checks.check_config(config, api_key, settings, has_sandbox_key=makers_key is not None)
     previous = checks.check_room(output, overwrite=options["overwrite"])
-    config = with_key(config, api_key, settings, sandbox_key(options, os.environ))
+    config = with_key(config, api_key, settings, makers_key)
     return asyncio.run(_request_and_watch(settings, config, run_id, output, options, previous))
 
 

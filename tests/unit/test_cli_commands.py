@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -414,3 +415,32 @@ def test_a_supervisor_that_is_stopped_is_not_believed(tmp_path: Path, monkeypatc
         status = {"pid": 7, "bus": {}, "store": {"state": "ok"}, "processes": {}, "age_s": age_s}
         monkeypatch.setattr("gym_bus.cli.eval_status.read_status", lambda _, status=status: status)
         assert processes_of(Settings(data_dir=tmp_path))["supervisor"].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"sandbox": {"type": "daytona"}}, r"sandbox: daytona needs an API key: set DAYTONA_API_KEY"),
+        ({"sandbox": {"type": "apptainer", "image": "x.sif", "binary": "no-such"}}, r"no program 'no-such' on PATH"),
+        ({"grading_sandbox": {"type": "daytona"}}, r"grading_sandbox: a remote sandbox cannot be used here yet"),
+        (
+            {"checkpoints": {"restore_in": {"type": "enroot", "image": "x", "binary": "no-such"}}},
+            r"checkpoints.restore_in: there is no program 'no-such'",
+        ),
+        (
+            {"grading_sandbox": {"type": "docker", "image": "x", "socket": "/nowhere/docker.sock"}},
+            r"grading_sandbox: no container engine runs at /nowhere",
+        ),
+    ],
+)
+def test_sandboxes_that_cannot_be_had_are_told_before_the_start(changes: dict[str, Any], what: str) -> None:
+    """Those for grading and for restoring too, by their own names."""
+    config = RunConfig.model_validate(
+        {
+            "taskset": {"type": "reasoning_gym", "datasets": [{"name": "chain_sum"}]},
+            "sandbox": {"type": "inline"},
+            **changes,
+        }
+    )
+    with pytest.raises(BadConfig, match=what):
+        checks.check_config(config, None, Settings())
