@@ -20,7 +20,8 @@ from providers.models import make_model
 from providers.models.base import Model
 from providers.sandboxes import make_provider
 from providers.sandboxes.base import SandboxProvider
-from schemas.config import ModelConfig, RemoteSandbox, SandboxConfig, ServedModel, TasksetConfig
+from schemas.config import ModelConfig, ServedModel, TasksetConfig
+from schemas.sandboxes import RemoteSandbox, SandboxConfig
 from schemas.tasks import Task
 
 log = structlog.get_logger(__name__)

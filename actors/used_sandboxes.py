@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from schemas.config import SandboxConfig
+from schemas.sandboxes import SandboxConfig
 
 log = structlog.get_logger(__name__)
 

@@ -36,7 +36,7 @@ from gym_bus.subjects import ANY, CONTROL, AggregateId
 from providers.models.base import Model
 from providers.sandboxes.base import SandboxProvider
 from schemas.base import Event
-from schemas.config import ModelConfig, SandboxConfig, TasksetConfig
+from schemas.config import ModelConfig, TasksetConfig
 from schemas.envelope import Envelope
 from schemas.events import (
     CheckpointFailed,
@@ -64,6 +64,7 @@ from schemas.events import (
     VerdictIssued,
 )
 from schemas.ids import WorkerKind, grading_key, sandbox_key, session_key, verdict_key
+from schemas.sandboxes import SandboxConfig
 from schemas.tasks import Task
 
 HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -59,6 +59,8 @@ class Sampling(Frozen):
     max_output_tokens: int | None = None
     seed: int | None = None
 
+
+Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
 
 FailureKind = Literal[
     "transport_unreachable",

@@ -7,8 +7,9 @@ from typing import Literal
 
 from actors.budget import Spent
 from schemas.base import Frozen
-from schemas.config import NetworkPolicy, RemoteSandbox, SimpleAgent
+from schemas.config import SimpleAgent
 from schemas.events import SessionRequested
+from schemas.sandboxes import NetworkPolicy, RemoteSandbox
 from schemas.tasks import Evidence
 from schemas.values import BlobRef, Failure, Message, ToolCall
 

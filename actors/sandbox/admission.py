@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from providers.sandboxes.base import CreateFailed, SandboxUnavailable
-from schemas.config import Inline, RemoteSandbox, SandboxConfig
+from schemas.sandboxes import Inline, RemoteSandbox, SandboxConfig
 
 WAITS_S: Final = 900.0
 

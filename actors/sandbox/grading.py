@@ -30,9 +30,9 @@ from providers.sandboxes.snapshots import Selection, TooLarge, load
 from providers.sandboxes.snapshots.handing_in import hand_in
 from providers.sandboxes.snapshots.taking import store
 from schemas.base import Event, Frozen
-from schemas.config import SandboxConfig
 from schemas.envelope import Envelope
 from schemas.events import GradingDone, GradingFailed, GradingRequested
+from schemas.sandboxes import SandboxConfig
 from schemas.values import BlobRef, Failure
 
 STAGED_WITHIN_S: Final = 1800.0

@@ -14,7 +14,7 @@ from gym_bus.blobs import Blobs
 from gym_bus.errors import GymBusError
 from gym_bus.runtime.drive import Drive
 from providers.sandboxes.base import SandboxProvider
-from schemas.config import SandboxConfig
+from schemas.sandboxes import SandboxConfig
 
 log = structlog.get_logger(__name__)
 

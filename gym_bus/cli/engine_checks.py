@@ -15,7 +15,7 @@ from gym_bus.engine_socket import DEFAULT_SOCKET
 from gym_bus.errors import BadConfig
 
 if TYPE_CHECKING:
-    from schemas.config import Docker
+    from schemas.sandboxes import Docker
 
 ENGINE_TIMEOUT_S: Final = 10.0
 ANSWER_MAX_BYTES: Final = 4 * 1024 * 1024

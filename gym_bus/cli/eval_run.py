@@ -23,7 +23,8 @@ from gym_bus.engine_socket import pin_socket
 from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
-from schemas.config import RemoteSandbox, ServedModel
+from schemas.config import ServedModel
+from schemas.sandboxes import RemoteSandbox
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog

@@ -19,8 +19,9 @@ from gym_bus.cli.results import fetch_results, print_results, read_metrics
 from gym_bus.cli.setup import settings_for, up_and_connected
 from gym_bus.client import find_request, open_log, request_cancel, request_resume
 from gym_bus.errors import BadConfig, Permanent
-from schemas.config import RemoteSandbox, ServedModel
+from schemas.config import ServedModel
 from schemas.events import RunRequested
+from schemas.sandboxes import RemoteSandbox
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from gym_bus.config import SANDBOX_KEY_VARIABLES
 from gym_bus.errors import BadConfig
-from schemas.config import Apptainer, Enroot
+from schemas.sandboxes import Apptainer, Enroot
 
 if TYPE_CHECKING:
-    from schemas.config import RunConfig, SandboxConfig
+    from schemas.config import RunConfig
+    from schemas.sandboxes import SandboxConfig
 
 PACKAGES: Final = frozenset({"e2b", "opensandbox"})
 WANT_KEYS: Final = frozenset({"e2b", "daytona"})

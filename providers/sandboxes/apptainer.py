@@ -13,7 +13,7 @@ from providers.sandboxes.base import SandboxUnavailable
 from providers.sandboxes.bubblewrap_argv import PIPES_IN_BOX
 from providers.sandboxes.rooms import Room
 from providers.sandboxes.runtime_provider import SHELL, RuntimeProvider, host_environment, program
-from schemas.config import Apptainer
+from schemas.sandboxes import Apptainer
 
 ADVICE: Final = "Install Apptainer, or set sandbox.binary to where it is"
 PREFIX: Final = "APPTAINERENV_"

@@ -26,8 +26,8 @@ from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from providers.sandboxes.seccomp import filter_to_read
 from providers.sandboxes.side_terminal import SideTerminal
 from providers.sandboxes.standing_shell import StandingShell
-from schemas.config import Bubblewrap
 from schemas.network import parse_hosts
+from schemas.sandboxes import Bubblewrap
 
 INSTALL: Final = "apt-get install bubblewrap"
 ADVICE: Final = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from providers.sandboxes.rooms import Room
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 
 ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/box", "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108
 """All a command finds in its environment, besides PWD."""

@@ -28,8 +28,8 @@ from providers.sandboxes.docker_shell import ContainerShell
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
-from schemas.config import Docker
 from schemas.network import parse_hosts
+from schemas.sandboxes import Docker
 
 USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, PIPES_IN_BOX
 from providers.sandboxes.docker_owners import labels_of
 from providers.sandboxes.rooms import Room
-from schemas.config import Docker
+from schemas.sandboxes import Docker
 
 OWN_PROCESSES: Final = 12
 """The script, its child, the standing shell, the side shell with what waits for its jobs, and what a runtime needs to start those."""

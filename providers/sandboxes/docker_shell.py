@@ -39,7 +39,7 @@ from providers.sandboxes.output import Output
 from providers.sandboxes.processes import KILLED, exports, in_namespace_of, out_of_memory, result, ulimits
 from providers.sandboxes.rooms import Room
 from providers.sandboxes.side_shell import SideShell
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 
 START_TIMEOUT_S: Final = 60.0
 KILL_TIMEOUT_S: Final = 10.0

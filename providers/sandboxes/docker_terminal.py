@@ -18,7 +18,7 @@ from providers.sandboxes.docker_line import BROKEN
 from providers.sandboxes.marks import kill_marked
 from providers.sandboxes.processes import ulimits
 from providers.sandboxes.side_shell import MARK
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 
 TYPE_TIMEOUT_S: Final = 15.0
 END_TRIES: Final = 50

@@ -18,8 +18,8 @@ from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.local_box import LocalBox, Shell
 from providers.sandboxes.snapshots import Taken
 from providers.sandboxes.way_out import PORT, WayOut
-from schemas.config import SandboxLimits
 from schemas.network import Host
+from schemas.sandboxes import SandboxLimits
 from schemas.snapshots import Manifest
 
 

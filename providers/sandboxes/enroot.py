@@ -17,7 +17,7 @@ from providers.sandboxes.bubblewrap_argv import PIPES_IN_BOX
 from providers.sandboxes.keeper import MARK
 from providers.sandboxes.rooms import Room
 from providers.sandboxes.runtime_provider import SHELL, RuntimeProvider, host_environment, program, run_once
-from schemas.config import Enroot
+from schemas.sandboxes import Enroot
 
 ADVICE: Final = "Install Enroot, or set sandbox.binary to where it is"
 UNSHARE_ADVICE: Final = "Install util-linux"

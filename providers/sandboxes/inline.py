@@ -11,7 +11,7 @@ from providers.arithmetic import BadExpression, DividedByZero, evaluate
 from providers.sandboxes.base import BoxLost, Capability, ExecResult
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.processes import failed
-from schemas.config import Inline
+from schemas.sandboxes import Inline
 
 _COMMAND: Final = re.compile(r"echo \$\(\((.*)\)\)")
 

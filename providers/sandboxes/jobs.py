@@ -21,7 +21,7 @@ from providers.sandboxes.named_pipes import named_pipe
 from providers.sandboxes.output import CHUNK_BYTES
 from providers.sandboxes.processes import KILLED, refusal
 from providers.sandboxes.side_shell import MARK, SAID_WITHIN_S, SideShell
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 
 JOBS_MAX: Final = 64
 """In the life of a box, those that are over too: they can be asked about."""

@@ -23,7 +23,7 @@ from providers.sandboxes.room_snapshots import RoomSnapshots
 from providers.sandboxes.rooms import Room
 from providers.sandboxes.side_shell import SideShell
 from providers.sandboxes.snapshots import Taken
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 from schemas.snapshots import Manifest
 from schemas.values import BlobRef
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gym_bus.errors import Permanent
-from schemas.config import NetworkPolicy, Reach, SandboxConfig
+from schemas.sandboxes import NetworkPolicy, Reach, SandboxConfig
 
 Phase = Literal["install", "agent", "verify"]
 PHASES: Final[tuple[Phase, ...]] = ("install", "agent", "verify")

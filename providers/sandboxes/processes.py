@@ -13,7 +13,7 @@ from typing import IO, Final, Literal
 
 from providers.sandboxes.base import CreateFailed, ExecResult
 from providers.sandboxes.output import Output
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 
 FIRST_SIGNAL_CODE: Final = 129
 KILLED: Final = 128 + 9

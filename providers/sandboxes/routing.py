@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from providers.sandboxes.base import SandboxProvider, SandboxUnavailable
-from schemas.config import RemoteSandbox, SandboxConfig
+from schemas.sandboxes import RemoteSandbox, SandboxConfig
 
 PROVIDERS: Final[Mapping[str, str]] = {
     "apptainer": "providers.sandboxes.apptainer:ApptainerProvider",

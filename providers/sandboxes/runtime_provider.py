@@ -27,7 +27,7 @@ from providers.sandboxes.processes import ulimits
 from providers.sandboxes.removal import remove_tree
 from providers.sandboxes.rooms import Room, Rooms
 from providers.sandboxes.standing_shell import StandingShell
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 
 SHELL: Final = "/bin/sh"
 HOST_VARIABLES: Final = ("HOME", "USER", "LOGNAME", "LANG", "XDG_RUNTIME_DIR", "TMPDIR")

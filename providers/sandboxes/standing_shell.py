@@ -41,7 +41,7 @@ from providers.sandboxes.processes import (
 )
 from providers.sandboxes.rooms import Room
 from providers.sandboxes.side_shell import SideShell
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 
 START_TIMEOUT_S: Final = 60.0
 KILL_TIMEOUT_S: Final = 10.0

@@ -21,7 +21,7 @@ from providers.sandboxes.output import PipeReader
 from providers.sandboxes.processes import exited, result, ulimits
 from providers.sandboxes.rooms import Room, Rooms
 from providers.sandboxes.side_shell import SideShell
-from schemas.config import SandboxLimits, UnsafeLocal
+from schemas.sandboxes import SandboxLimits, UnsafeLocal
 
 
 class UnsafeShell:

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from schemas.base import Answer, Event
-from schemas.config import Budgets, Checkpoints, ModelConfig, RunConfig, SandboxConfig, SimpleAgent
+from schemas.config import Budgets, ModelConfig, RunConfig, SimpleAgent
+from schemas.sandboxes import Checkpoints, SandboxConfig
 from schemas.tasks import Evidence, TaskInput
 from schemas.values import BlobRef, Failure, Sampling
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from schemas.base import Answer, Event
-from schemas.config import SandboxConfig
+from schemas.sandboxes import SandboxConfig
 from schemas.tasks import Evidence
 from schemas.values import AskedAgain, BlobRef, Failure
 

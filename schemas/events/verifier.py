@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from schemas.base import Answer, Event
-from schemas.config import SandboxConfig
+from schemas.sandboxes import SandboxConfig
 from schemas.values import BlobRef, Failure
 
 

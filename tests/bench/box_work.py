@@ -25,8 +25,8 @@ from providers.sandboxes import Box, SandboxProvider, make_provider
 from providers.sandboxes.capabilities import WithFiles, WithSnapshots
 from providers.sandboxes.docker_engine import Engine
 from providers.sandboxes.docker_owners import LABEL
-from schemas.config import Bubblewrap, Docker, SandboxConfig, SandboxLimits
 from schemas.events import SandboxCloseRequested, SandboxCreated, SandboxRequested, ToolCallCompleted, ToolCallRequested
+from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig, SandboxLimits
 from tests.bench.stage import stage
 from tests.support.engine import IMAGE, USER
 

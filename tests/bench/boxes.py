@@ -23,7 +23,7 @@ from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, argv
 from providers.sandboxes.docker_container import body_of
 from providers.sandboxes.docker_engine import Engine
 from providers.sandboxes.rooms import Rooms
-from schemas.config import Bubblewrap, Docker
+from schemas.sandboxes import Bubblewrap, Docker
 from tests.support.engine import IMAGE, USER
 
 PAIRS: Final = 40

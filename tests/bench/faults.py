@@ -13,7 +13,7 @@ from gym_bus.runtime.presence import host_of
 from gym_bus.server import EmbeddedServer
 from gym_bus.settings import load_settings
 from gym_bus.subjects import parse_event
-from schemas.config import Inline
+from schemas.sandboxes import Inline
 from tests.bench.command_line import eval_command, run_arguments
 from tests.bench.ledger import asked_again, read_calls, read_ledger, repaid
 from tests.bench.processes import kill_all

@@ -14,8 +14,9 @@ from actors.gateway.grants import Grant, gateway_key, mint
 from gym_bus.event_log import Draft, EventLog
 from gym_bus.nats_bus import connect
 from gym_bus.subjects import aggregate
-from schemas.config import Inline, OpenAIModel, SimpleAgent
+from schemas.config import OpenAIModel, SimpleAgent
 from schemas.events import SessionRequested
+from schemas.sandboxes import Inline
 from schemas.tasks import TaskInput
 from schemas.values import Message, Sampling
 from tests.bench.gateway_peers import PATH

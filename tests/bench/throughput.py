@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas.config import Bubblewrap, Inline, RunConfig
+from schemas.config import RunConfig
+from schemas.sandboxes import Bubblewrap, Inline
 from tests.bench.processes import memory_mb
 from tests.bench.report import OTHERS, Others
 from tests.bench.stage import Stage, disk_bytes, run_config, stage

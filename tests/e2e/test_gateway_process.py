@@ -26,9 +26,10 @@ from gym_bus.provision import provision
 from gym_bus.server import BusAddress, EmbeddedServer
 from gym_bus.subjects import aggregate
 from schemas.base import Event
-from schemas.config import Inline, ScriptedModel, SimpleAgent
+from schemas.config import ScriptedModel, SimpleAgent
 from schemas.envelope import Envelope
 from schemas.events import ModelCallCompleted, ModelCallLost, ModelCallRequested, SessionRequested
+from schemas.sandboxes import Inline
 from schemas.tasks import TaskInput
 from schemas.values import Message, Sampling
 

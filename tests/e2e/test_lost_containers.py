@@ -16,7 +16,6 @@ import pytest
 from providers.models.base import ModelAnswer, ModelCall
 from providers.sandboxes import SandboxProvider, make_provider
 from providers.sandboxes.docker_owners import LABEL
-from schemas.config import Bubblewrap, Checkpoints, Docker, SandboxConfig
 from schemas.events import (
     CheckpointSaved,
     ModelCallCompleted,
@@ -26,6 +25,7 @@ from schemas.events import (
     ToolCallCompleted,
     ToolCallRequested,
 )
+from schemas.sandboxes import Bubblewrap, Checkpoints, Docker, SandboxConfig
 from tests.support.boxes import config_of
 from tests.support.engine import needs_engine
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model

@@ -10,8 +10,9 @@ from gym_bus.blobs import MemoryBlobs
 from projections import violations
 from providers.models.base import ModelAnswer, ModelCall
 from providers.sandboxes import make_provider
-from schemas.config import Bubblewrap, NetworkPolicy, Reach, Retries
+from schemas.config import Retries
 from schemas.events import RolloutFinished, SandboxCreated, SandboxDestroyed, ToolCallCompleted
+from schemas.sandboxes import Bubblewrap, NetworkPolicy, Reach
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
 from tests.support.file_boxes import FileBox, FileBoxes
 from tests.support.logs import project

@@ -19,8 +19,9 @@ from gym_bus.bus import Stored
 from projections import violations
 from providers.sandboxes.docker_engine import Engine
 from providers.sandboxes.docker_owners import LABEL, OURS
-from schemas.config import Bubblewrap, Docker, Retries, RunConfig, SandboxConfig
+from schemas.config import Retries, RunConfig
 from schemas.events import CheckpointSaved, SandboxCreated, SandboxDestroyed, SandboxLost
+from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
 from tests.bench.stage import Stage, environment, run_config, stage
 from tests.support.engine import IMAGE, USER, needs_engine
 from tests.support.logs import project

@@ -10,8 +10,9 @@ from typing import Literal
 
 from gym_bus import boundary
 from gym_bus.memory_bus import Faults
-from schemas.config import Inline, ScriptedModel
+from schemas.config import ScriptedModel
 from schemas.events import RunFinished
+from schemas.sandboxes import Inline
 from tests.support.checks import check_ledger, check_log, final_table
 from tests.support.invariants import check_invariants, is_sampled
 from tests.support.virtual_time import run_virtual

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from providers.models.base import ModelAnswer, ModelCall
-from schemas.config import Budget, Budgets, Inline, OpenAIModel, Prices, ScriptedModel
+from schemas.config import Budget, Budgets, OpenAIModel, Prices, ScriptedModel
 from schemas.events import (
     BudgetExhausted,
     ModelCallCompleted,
@@ -17,6 +17,7 @@ from schemas.events import (
     RunFinished,
     SessionClosed,
 )
+from schemas.sandboxes import Inline
 from tests.support.checks import check_log, final_table
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
 from tests.support.virtual_time import run_virtual

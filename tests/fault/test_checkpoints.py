@@ -11,7 +11,7 @@ import pytest
 
 from gym_bus import boundary
 from providers.models.base import ModelAnswer, ModelCall
-from schemas.config import Bubblewrap, Checkpoints, Retries
+from schemas.config import Retries
 from schemas.events import (
     CheckpointFailed,
     CheckpointSaved,
@@ -24,6 +24,7 @@ from schemas.events import (
     ToolCallCompleted,
     ToolCallRequested,
 )
+from schemas.sandboxes import Bubblewrap, Checkpoints
 from schemas.tasks import Task, TaskInput
 from schemas.values import Message
 from tests.support.checks import check_ledger

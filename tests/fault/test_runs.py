@@ -11,7 +11,7 @@ import pytest
 
 from gym_bus.memory_bus import MemoryBus
 from providers.models.base import ModelAnswer, ModelCall
-from schemas.config import Inline, Retries, ScriptedModel
+from schemas.config import Retries, ScriptedModel
 from schemas.events import (
     Claimed,
     ModelCallFailed,
@@ -22,6 +22,7 @@ from schemas.events import (
     RunResumed,
     RunResumeRequested,
 )
+from schemas.sandboxes import Inline
 from tests.support.checks import check_ledger, final_table
 from tests.support.fake_model import FakeModel, fails, says, settled, with_model
 from tests.support.virtual_time import run_virtual

@@ -9,7 +9,7 @@ import pytest
 
 from providers.models.base import ModelAnswer, ModelCall
 from providers.sandboxes.base import BoxLost, ExecResult
-from schemas.config import Inline, Retries, ScriptedModel, SimpleAgent
+from schemas.config import Retries, ScriptedModel, SimpleAgent
 from schemas.events import (
     ModelCallCompleted,
     ModelCallRequested,
@@ -18,6 +18,7 @@ from schemas.events import (
     ToolCallRejected,
     ToolCallRequested,
 )
+from schemas.sandboxes import Inline
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
 from tests.support.virtual_time import run_virtual
 from tests.support.world import World, config

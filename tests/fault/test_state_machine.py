@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from actors.collector.room import Room
-from schemas.config import Inline, Retries, ScriptedModel
+from schemas.config import Retries, ScriptedModel
 from schemas.events import RunCancelRequested, RunFinished
+from schemas.sandboxes import Inline
 from tests.support.checks import check_ledger, check_log, final_table
 from tests.support.invariants import check_invariants
 from tests.support.virtual_time import VirtualTimeLoop

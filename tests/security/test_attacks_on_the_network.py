@@ -16,7 +16,7 @@ from gym_bus.errors import Permanent
 from providers.sandboxes import BoxLost, SandboxProvider
 from providers.sandboxes.capabilities import WithEgress, WithTerminal
 from providers.sandboxes.enclosed_box import EnclosedBox
-from schemas.config import NetworkPolicy
+from schemas.sandboxes import NetworkPolicy
 from tests.support.attacked import RUN, RedAgent, provider_of, room_of
 from tests.support.egress_place import Upstream, names
 

@@ -19,8 +19,8 @@ from gym_bus.provision import provision
 from gym_bus.server import BusAddress, EmbeddedServer
 from gym_bus.topology import MAY_ASK, USERS, inbox_prefix
 from providers.sandboxes import make_provider
-from schemas.config import Bubblewrap
 from schemas.ids import WORKER_KINDS
+from schemas.sandboxes import Bubblewrap
 from tests.support.backend import KEY, backend, write_config
 from tests.support.checks import check_log, final_table
 from tests.support.real_run import RealRun

@@ -20,7 +20,7 @@ from providers.sandboxes import Box, BoxLost, SandboxProvider, SandboxUnavailabl
 from providers.sandboxes.capabilities import WithFiles
 from providers.sandboxes.control_groups import memory_hierarchy
 from providers.sandboxes.rooms import reachable_parent
-from schemas.config import SandboxLimits, UnsafeLocal
+from schemas.sandboxes import SandboxLimits, UnsafeLocal
 from tests.support.boxes import (
     LOCAL,
     RUN_AS_US,

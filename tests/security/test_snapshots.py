@@ -19,7 +19,7 @@ from providers.sandboxes import Box, BoxLost, SandboxProvider
 from providers.sandboxes.bubblewrap import BubblewrapProvider
 from providers.sandboxes.capabilities import WithSnapshots
 from providers.sandboxes.snapshots import Taken, restore, take
-from schemas.config import Bubblewrap
+from schemas.sandboxes import Bubblewrap
 from tests.support.boxes import LOCAL, RUN_AS_US, provider_of
 
 SECRET = "a secret that only root may read"

@@ -22,9 +22,9 @@ from providers.sandboxes import Box, BoxLost, ExecResult
 from providers.sandboxes.bubblewrap import BubblewrapBox, BubblewrapProvider
 from providers.sandboxes.capabilities import WithWayOut
 from providers.sandboxes.way_out import PORT
-from schemas.config import Bubblewrap
 from schemas.conversation import Reply, Text, TokenUsage
 from schemas.events import ModelCallCompleted
+from schemas.sandboxes import Bubblewrap
 from tests.support.boxes import DOCKER, PODMAN, provider_of
 from tests.support.gateway_place import GatewayPlace, gateway_place
 from tests.support.own_address import own_address

@@ -14,7 +14,7 @@ import pytest
 
 from providers.sandboxes import Box, ExecResult, SandboxProvider, make_provider
 from providers.sandboxes.rooms import Room
-from schemas.config import Bubblewrap, Docker, NetworkPolicy, SandboxLimits
+from schemas.sandboxes import Bubblewrap, Docker, NetworkPolicy, SandboxLimits
 from tests.support.carried_python import carry, command_of
 from tests.support.engine import IMAGE, PODMAN_IMAGE, PODMAN_SOCKET, USER, needs_engine
 

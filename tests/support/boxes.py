@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from providers.sandboxes import SandboxProvider, SandboxUnavailable, make_provider
-from schemas.config import (
+from schemas.sandboxes import (
     E2B,
     Apptainer,
     Bubblewrap,

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from schemas.base import Event
-from schemas.config import ScriptedModel, SimpleAgent, UnsafeLocal
+from schemas.config import ScriptedModel, SimpleAgent
 from schemas.conversation import Text, Turn
 from schemas.envelope import Envelope
 from schemas.events import (
@@ -26,6 +26,7 @@ from schemas.events import (
     ModelCallRequested,
     SessionRequested,
 )
+from schemas.sandboxes import UnsafeLocal
 from schemas.tasks import TaskInput
 from schemas.tokens import CallTokens
 from schemas.values import Failure, Message, Sampling, Usage

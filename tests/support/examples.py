@@ -8,7 +8,7 @@ from typing import Final
 
 from gym_bus.codec import Head
 from gym_bus.subjects import AggregateId, aggregate, event_subject, request_subject
-from schemas import config, events
+from schemas import config, events, sandboxes
 from schemas.base import Event
 from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolUse, Turn
 from schemas.envelope import Envelope
@@ -44,8 +44,8 @@ _AGENT: Final = config.SimpleAgent(
     timeout_s=60,
     tool_timeout_s=5,
 )
-_LIMITS: Final = config.SandboxLimits(memory_mib=64, processes=8, file_mib=2, cpu_s=5, output_bytes=1024)
-_BOX: Final = config.Bubblewrap(limits=_LIMITS, ledger_path="/ledger")
+_LIMITS: Final = sandboxes.SandboxLimits(memory_mib=64, processes=8, file_mib=2, cpu_s=5, output_bytes=1024)
+_BOX: Final = sandboxes.Bubblewrap(limits=_LIMITS, ledger_path="/ledger")
 _SCRIPTED: Final = config.ScriptedModel(
     seed=3,
     error_rate=0.5,
@@ -87,14 +87,14 @@ _TRIED: Final = NetworkAttempt(
     duration_s=0.5,
     phase="agent",
 )
-_CHECKPOINTS: Final = config.Checkpoints(when="never", max_restores=7, restore_in=_BOX)
+_CHECKPOINTS: Final = sandboxes.Checkpoints(when="never", max_restores=7, restore_in=_BOX)
 _RUN: Final = config.RunConfig(
     taskset=config.ReasoningGymTaskset(
         datasets=(config.ReasoningGymDataset(name="chain_sum", size=9, seed=2, config={"min_terms": 2}),)
     ),
     agent=_AGENT,
     model=_OPENAI,
-    sandbox=config.UnsafeLocal(limits=_LIMITS, ledger_path="/ledger"),
+    sandbox=sandboxes.UnsafeLocal(limits=_LIMITS, ledger_path="/ledger"),
     checkpoints=_CHECKPOINTS,
     grading_sandbox=_BOX,
     responses_create_params=_SAMPLING,
@@ -156,7 +156,7 @@ _ALL: Final[tuple[Event, ...]] = (
     ),
     events.RolloutFinished(state="retryable", reward=0.25, failure=_FAILURE, retry_at=LATER),
     events.SandboxRequested(
-        sandbox=config.Inline(limits=_LIMITS, ledger_path="/ledger"),
+        sandbox=sandboxes.Inline(limits=_LIMITS, ledger_path="/ledger"),
         number=2,
         restore=_BLOB,
         seen=(AskedAgain(turn=1, index=0, tries=1),),

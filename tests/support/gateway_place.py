@@ -24,10 +24,11 @@ from providers.dialects.catalog import DIALECTS
 from providers.models.backends import Backend
 from providers.models.served import backend_of
 from schemas.base import Event
-from schemas.config import AnthropicModel, Budgets, HttpModel, Inline, OpenAIModel, Prices, SimpleAgent
+from schemas.config import AnthropicModel, Budgets, HttpModel, OpenAIModel, Prices, SimpleAgent
 from schemas.conversation import DialectName
 from schemas.envelope import Envelope
 from schemas.events import Claimed, SessionRequested
+from schemas.sandboxes import Inline
 from schemas.tasks import TaskInput
 from schemas.values import Message, Sampling
 from tests.support.upstream import Upstream, served

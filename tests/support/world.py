@@ -32,10 +32,11 @@ from providers.models.base import Model
 from providers.sandboxes import make_provider
 from providers.sandboxes.base import SandboxProvider
 from schemas.base import Event
-from schemas.config import Inline, ModelConfig, ReasoningGymDataset, ReasoningGymTaskset, RunConfig, ScriptedModel
+from schemas.config import ModelConfig, ReasoningGymDataset, ReasoningGymTaskset, RunConfig, ScriptedModel
 from schemas.envelope import Envelope
 from schemas.events import RunCancelRequested, RunFinished, RunRequested, RunResumeRequested
 from schemas.ids import WORKER_KINDS, WorkerKind
+from schemas.sandboxes import Inline
 from schemas.tasks import Evidence, Task, TaskInput
 from schemas.values import Message
 

@@ -8,7 +8,7 @@ import pytest
 
 from actors.sandbox.admission import Admission
 from providers.sandboxes import CreateFailed, SandboxUnavailable
-from schemas.config import E2B, Bubblewrap, Docker, Inline, SandboxConfig, SandboxLimits
+from schemas.sandboxes import E2B, Bubblewrap, Docker, Inline, SandboxConfig, SandboxLimits
 
 
 def box(memory_mib: int = 100, cpus: float | None = None, disk_mib: int | None = None) -> SandboxConfig:

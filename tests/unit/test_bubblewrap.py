@@ -13,7 +13,7 @@ import pytest
 from providers.sandboxes import Box, BoxLost, SandboxProvider, SandboxUnavailable, make_provider
 from providers.sandboxes.control_groups import memory_hierarchy
 from providers.sandboxes.standing_shell import StandingShell
-from schemas.config import Bubblewrap, SandboxLimits
+from schemas.sandboxes import Bubblewrap, SandboxLimits
 
 
 @pytest.fixture

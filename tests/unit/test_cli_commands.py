@@ -24,7 +24,6 @@ from gym_bus.cli.eval_status import processes_of
 from gym_bus.errors import BadConfig
 from gym_bus.settings import Settings
 from schemas.config import (
-    Docker,
     JsonlTaskset,
     LocalModel,
     OpenAIModel,
@@ -34,6 +33,7 @@ from schemas.config import (
     RunConfig,
     SimpleAgent,
 )
+from schemas.sandboxes import Docker
 
 HELP_MAX_S = 0.6
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,7 +17,7 @@ from providers.sandboxes import BoxLost, CreateFailed, SandboxUnavailable
 from providers.sandboxes.daytona.box import DaytonaBox
 from providers.sandboxes.daytona.provider import DaytonaProvider
 from providers.sandboxes.remote.ownership import BOOT, HOST, LABEL, OWNER
-from schemas.config import Daytona, SandboxLimits
+from schemas.sandboxes import Daytona, SandboxLimits
 from tests.support.sandbox_doubles.daytona import DaytonaDouble, daytona_double
 from tests.support.sandbox_doubles.faults import KEY, Fault
 

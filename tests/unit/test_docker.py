@@ -22,7 +22,7 @@ from providers.sandboxes.docker_container import body_of, name_of
 from providers.sandboxes.docker_engine import Engine
 from providers.sandboxes.docker_owners import BOOT, OURS, OWNER, PIDS, containers_of, is_orphan, labels_of
 from providers.sandboxes.rooms import Room
-from schemas.config import Docker, SandboxLimits
+from schemas.sandboxes import Docker, SandboxLimits
 from tests.support.engine import IMAGE, USER, needs_engine
 
 pytestmark = needs_engine
@@ -252,7 +252,7 @@ HOLDER = """
 import asyncio, sys
 from pathlib import Path
 from providers.sandboxes import docker_container, make_provider
-from schemas.config import Docker
+from schemas.sandboxes import Docker
 
 async def main():
     if sys.argv[2] == "unleased":

@@ -22,7 +22,7 @@ from providers.sandboxes.e2b.box import E2BBox
 from providers.sandboxes.e2b.provider import E2BProvider
 from providers.sandboxes.remote.ownership import BOOT, HOST, LABEL, OWNER, Host
 from providers.sandboxes.snapshots import NotEmpty, TooLarge
-from schemas.config import E2B, Bubblewrap, SandboxLimits
+from schemas.sandboxes import E2B, Bubblewrap, SandboxLimits
 from tests.support.sandbox_doubles.e2b import E2BDouble, e2b_double
 from tests.support.sandbox_doubles.faults import KEY, Fault
 

@@ -12,7 +12,7 @@ from gym_bus.cli.eval_run import resolve
 from gym_bus.errors import BadConfig, Permanent
 from providers.sandboxes import PROVIDERS, make_provider
 from providers.sandboxes.phases import PHASES, PhaseChanged, enter, reach_in
-from schemas.config import Apptainer, Bubblewrap, Docker, Enroot, Inline, NetworkPolicy, Reach, UnsafeLocal
+from schemas.sandboxes import Apptainer, Bubblewrap, Docker, Enroot, Inline, NetworkPolicy, Reach, UnsafeLocal
 
 POLICY = NetworkPolicy(install=Reach(allow=("mirror.example:8080",)), agent=Reach(allow=("a.example", "*.b.example")))
 

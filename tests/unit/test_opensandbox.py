@@ -19,7 +19,7 @@ from providers.sandboxes.capabilities import WithEgress
 from providers.sandboxes.opensandbox.box import NetworkedOpenSandboxBox
 from providers.sandboxes.opensandbox.provider import OpenSandboxProvider
 from providers.sandboxes.remote.ownership import BOOT, HOST, LABEL, OWNER
-from schemas.config import OpenSandbox, SandboxLimits
+from schemas.sandboxes import OpenSandbox, SandboxLimits
 from tests.support.sandbox_doubles.faults import KEY, Fault
 from tests.support.sandbox_doubles.opensandbox import OpenSandboxDouble, opensandbox_double
 

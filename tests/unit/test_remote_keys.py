@@ -14,7 +14,7 @@ from gym_bus.redaction import Redactor
 from gym_bus.secrets_store import SecretsStore
 from gym_bus.settings import Settings
 from providers.sandboxes.remote import RemoteProvider
-from schemas.config import RemoteSandbox
+from schemas.sandboxes import RemoteSandbox
 
 VARIABLES = {"e2b": "E2B_API_KEY", "opensandbox": "OPEN_SANDBOX_API_KEY", "daytona": "DAYTONA_API_KEY"}
 NEEDED = {"opensandbox": {"image": "any:1"}}

@@ -16,10 +16,11 @@ from providers.models.local_backend import LocalBackend
 from providers.models.replay_backend import ReplayBackend, Replays
 from providers.models.scripted import ScriptedModel
 from providers.models.scripted_backend import ScriptedBackend
-from schemas.config import Inline, LocalModel, ModelConfig, ReplayModel, SimpleAgent
+from schemas.config import LocalModel, ModelConfig, ReplayModel, SimpleAgent
 from schemas.config import ScriptedModel as ScriptedConfig
 from schemas.envelope import Envelope
 from schemas.events import ModelCallCompleted, ModelCallFailed, SessionRequested
+from schemas.sandboxes import Inline
 from schemas.tasks import TaskInput
 from schemas.values import Message, Sampling
 from tests.support.gateway_with import Front, gateway_with

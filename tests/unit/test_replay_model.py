@@ -13,7 +13,6 @@ from providers.models.base import ModelCall, ModelError, context_digest
 from providers.models.replay_difference import first_difference, first_turn_difference
 from schemas.base import Event
 from schemas.config import (
-    Inline,
     LocalModel,
     ModelConfig,
     ReasoningGymTaskset,
@@ -25,6 +24,7 @@ from schemas.config import (
 from schemas.conversation import Text, Turn
 from schemas.envelope import Envelope
 from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested, SessionRequested
+from schemas.sandboxes import Inline
 from schemas.tasks import TaskInput
 from schemas.tokens import CallTokens
 from schemas.values import Failure, Message, Sampling, ToolCall, Usage

@@ -17,7 +17,7 @@ from gym_bus.cli.eval_run import resolve
 from gym_bus.errors import BadConfig
 from providers.sandboxes import CreateFailed, SandboxUnavailable, make_provider
 from providers.sandboxes.runtime_provider import RuntimeProvider
-from schemas.config import Apptainer, Enroot, SandboxConfig, SandboxLimits
+from schemas.sandboxes import Apptainer, Enroot, SandboxConfig, SandboxLimits
 from tests.support.boxes import STAND_INS, config_of, processes_with
 
 RUNTIMES = ["apptainer", "enroot"]

@@ -15,7 +15,7 @@ import pytest
 from gym_bus.errors import Permanent
 from providers.sandboxes import Box, BoxLost, SandboxProvider
 from providers.sandboxes.capabilities import JobStatus, WithDetached
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 from tests.support.boxes import LOCAL, processes_with, provider_of, unique_sleep, until_gone
 
 LABEL = f"jobs.{os.getpid()}.b1"

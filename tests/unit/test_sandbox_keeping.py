@@ -14,7 +14,7 @@ import pytest
 from gym_bus.blobs import MemoryBlobs
 from providers.sandboxes import Box, SandboxProvider
 from providers.sandboxes.capabilities import WithDetached, WithSnapshots
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 from tests.support.boxes import LOCAL, PAUSABLE, provider_of
 
 LABEL = f"keeping.{os.getpid()}.b1"

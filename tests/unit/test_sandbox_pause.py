@@ -163,7 +163,7 @@ PAUSED_OWNER = """
 import asyncio, sys
 from pathlib import Path
 from providers.sandboxes import make_provider
-from schemas.config import Bubblewrap
+from schemas.sandboxes import Bubblewrap
 
 async def main():
     provider = make_provider(Bubblewrap(), Path(sys.argv[1]))

@@ -10,7 +10,7 @@ from actors.harness.commands import MAX_STALE_TRIES, describe_result
 from actors.harness.session import SessionMachine
 from actors.harness.state import SessionState
 from gym_bus.runtime.machine import Alarm
-from schemas.config import Inline, ScriptedModel, SimpleAgent
+from schemas.config import ScriptedModel, SimpleAgent
 from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
@@ -35,6 +35,7 @@ from schemas.events import (
     ToolCallRejected,
     ToolCallRequested,
 )
+from schemas.sandboxes import Inline
 from schemas.tasks import Evidence, TaskInput
 from schemas.values import Failure, Message, Sampling, ToolCall, Usage
 from tests.support.machine_case import Case, envelope

@@ -13,7 +13,7 @@ from providers.sandboxes.daytona.machine import DaytonaMachine
 from providers.sandboxes.daytona.networks import settings
 from providers.sandboxes.remote.cloud import CloudRefused, Found
 from providers.sandboxes.remote.ownership import OURS
-from schemas.config import Daytona
+from schemas.sandboxes import Daytona
 
 PAGE_SIZE: Final = 200
 PAGES_MAX: Final = 100

@@ -14,7 +14,7 @@ from providers.sandboxes.daytona.cloud import DaytonaCloud
 from providers.sandboxes.daytona.machine import DaytonaMachine
 from providers.sandboxes.remote.provider import RemoteProvider
 from providers.sandboxes.remote.shell import place_of
-from schemas.config import Daytona
+from schemas.sandboxes import Daytona
 
 CAPABILITIES: Final[frozenset[Capability]] = frozenset({"files", "snapshots", "detached", "egress", "ports"})
 

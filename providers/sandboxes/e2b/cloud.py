@@ -14,7 +14,7 @@ from providers.sandboxes.e2b.refusals import refusals
 from providers.sandboxes.e2b.templates import build_if_missing
 from providers.sandboxes.remote.cloud import CloudRefused, Found
 from providers.sandboxes.remote.ownership import MADE, OURS
-from schemas.config import E2B
+from schemas.sandboxes import E2B
 
 FOUND_MAX: Final = 10_000
 

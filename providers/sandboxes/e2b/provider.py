@@ -14,7 +14,7 @@ from providers.sandboxes.e2b.cloud import E2BCloud
 from providers.sandboxes.e2b.machine import E2BMachine
 from providers.sandboxes.remote.provider import RemoteProvider
 from providers.sandboxes.remote.shell import place_of
-from schemas.config import E2B
+from schemas.sandboxes import E2B
 
 CAPABILITIES: Final[frozenset[Capability]] = frozenset(
     {"files", "snapshots", "detached", "egress", "pause", "users", "ports"}

@@ -10,7 +10,7 @@ from e2b import ApiParams, AsyncTemplate, LogEntry
 
 from providers.sandboxes.e2b.refusals import refusals
 from providers.sandboxes.remote.cloud import CloudRefused
-from schemas.config import E2B
+from schemas.sandboxes import E2B
 
 _log = structlog.get_logger()
 

@@ -17,7 +17,7 @@ from providers.sandboxes.opensandbox.networks import policy
 from providers.sandboxes.opensandbox.refusals import refusals
 from providers.sandboxes.remote.cloud import CloudRefused, Found
 from providers.sandboxes.remote.ownership import OURS, word
-from schemas.config import OpenSandbox
+from schemas.sandboxes import OpenSandbox
 
 PAGE_SIZE: Final = 100
 PAGES_MAX: Final = 100

@@ -15,7 +15,7 @@ from providers.sandboxes.opensandbox.cloud import OpenSandboxCloud
 from providers.sandboxes.opensandbox.machine import OpenSandboxMachine
 from providers.sandboxes.remote.provider import RemoteProvider
 from providers.sandboxes.remote.shell import place_of
-from schemas.config import OpenSandbox
+from schemas.sandboxes import OpenSandbox
 
 CAPABILITIES: Final[frozenset[Capability]] = frozenset({"files", "snapshots", "detached", "pause", "users", "ports"})
 

@@ -14,7 +14,7 @@ from typing import Final
 from providers.sandboxes.output import BoundedOutput, Output
 from providers.sandboxes.processes import ulimits
 from providers.sandboxes.remote.scripts import BEGAN, IDENTITY, shell
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 
 PLACE: Final = "/tmp/.gymbus-"  # noqa: S108  in the machine, under a name that nobody can guess
 

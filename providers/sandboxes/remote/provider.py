@@ -18,7 +18,7 @@ from providers.sandboxes.remote.cloud import Cloud, CloudRefused, Found, Machine
 from providers.sandboxes.remote.keeping import Keeper
 from providers.sandboxes.remote.ownership import LABEL, MADE, OURS, RUN, Host, word
 from providers.sandboxes.remote.shell import Place
-from schemas.config import RemoteSandbox
+from schemas.sandboxes import RemoteSandbox
 
 M = TypeVar("M", bound=Machine)
 B = TypeVar("B", bound=RemoteBox[Any])

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from providers.sandboxes.processes import ulimits
-from schemas.config import SandboxLimits
+from schemas.sandboxes import SandboxLimits
 
 BEGAN: Final = "began"
 CHANGED: Final = "changed"

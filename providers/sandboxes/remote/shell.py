@@ -17,7 +17,7 @@ from providers.sandboxes.remote import kept_output, scripts
 from providers.sandboxes.remote.cloud import CloudRefused, Machine
 from providers.sandboxes.remote.kept_output import KeptListener
 from providers.sandboxes.remote.listening import Listener
-from schemas.config import RemoteSandbox, SandboxLimits
+from schemas.sandboxes import RemoteSandbox, SandboxLimits
 
 START_TIMEOUT_S: Final = 60.0
 CLEAR_TIMEOUT_S: Final = 30.0
