@@ -18,6 +18,18 @@ def claims_of(world: World, actor: str, rollout_id: str) -> int:
     return len([e for e in world.events(Claimed) if (e.actor, e.rollout_id) == (actor, rollout_id)])
 
 
+def dying_at(world: World, name: str, times: int) -> list[SimHost]:
+    """Have the host die each time it reaches a boundary, and come back; return the list that the dead are noted in."""
+    dead: list[SimHost] = []
+
+    def come_back(host: SimHost) -> None:
+        dead.append(host)
+        asyncio.get_running_loop().call_later(0.3, lambda: world.start_host(host.host_id, host.kinds))
+
+    kill_at(world, [(name, 1)] * times, come_back)
+    return dead
+
+
 def test_a_run_outlives_many_hosts() -> None:
     """It is claimed by each of them and states next to nothing of its own; its rollouts go on, so it is not set aside."""
 
@@ -44,19 +56,14 @@ def test_a_session_outlives_many_hosts() -> None:
     """Each gets one more answer of the model or of a tool, and dies."""
 
     async def scenario() -> None:
-        world, deaths = World(tasks=1), 0
+        world = World(tasks=1)
 
         def answers(call: ModelCall) -> ModelAnswer:
             return calls_tools('{"command": "echo $((1+1))"}') if call.turn < 12 else says("<answer>1</answer>")
 
         with_model(world, FakeModel(answers)).delay_s = 0.1
 
-        def come_back(host: SimHost) -> None:
-            nonlocal deaths
-            deaths += 1
-            asyncio.get_running_loop().call_later(0.3, lambda: world.start_host(host.host_id, host.kinds))
-
-        kill_at(world, [("model.result_appended", 1)] * 11, come_back)
+        dead = dying_at(world, "model.result_appended", 11)
         try:
             world.start_host()
             agent, retries = SimpleAgent(max_steps=20), Retries(max_attempts=20, backoff_s=0.05)
@@ -64,7 +71,7 @@ def test_a_session_outlives_many_hosts() -> None:
             assert (await world.finished("r1", 2000)).scored == 1
         finally:
             boundary.install(None)
-        assert deaths == 11
+        assert len(dead) == 11
         assert not world.events(RequestParked)
         await settled(world)
 
@@ -75,14 +82,9 @@ def test_what_kills_every_host_is_set_aside() -> None:
     """A session whose model call nobody survives is parked after some hosts, and the run ends without it."""
 
     async def scenario() -> None:
-        world, deaths = World(tasks=1), 0
+        world = World(tasks=1)
 
-        def come_back(host: SimHost) -> None:
-            nonlocal deaths
-            deaths += 1
-            asyncio.get_running_loop().call_later(0.3, lambda: world.start_host(host.host_id, host.kinds))
-
-        kill_at(world, [("model.effect_started", 1)] * 40, come_back)
+        dead = dying_at(world, "model.effect_started", 40)
         try:
             world.start_host()
             await world.request_run("r1", config(retries=Retries(max_attempts=1)))
@@ -90,7 +92,7 @@ def test_what_kills_every_host_is_set_aside() -> None:
         finally:
             boundary.install(None)
         assert finished.failed == 1
-        assert world.settings.max_takeovers <= deaths < 2 * world.settings.max_takeovers
+        assert world.settings.max_takeovers <= len(dead) < 2 * world.settings.max_takeovers
         (end,) = [e.data for e in world.events(RolloutFinished)]
         assert end.failure is not None  # type: ignore[attr-defined]
         assert end.failure.kind == "parked"  # type: ignore[attr-defined]
