@@ -67,8 +67,14 @@ def host_world(data_dir: Path) -> Generator[HostWorld, None, None]:
         _memory(world, stack)
         _key(world, stack)
         world.targets += [f"ns={os.readlink(f'/proc/self/ns/{kind}')}" for kind in SHARED]  # noqa: PTH115  no path
-        world.targets += [f"unix={path}" for path in (DEFAULT_SOCKET, PODMAN_SOCKET) if Path(path).is_socket()]
+        world.targets += [f"unix={path}" for path in (DEFAULT_SOCKET, PODMAN_SOCKET) if _answers(path)]
         yield world
+
+
+def _answers(path: str) -> bool:
+    """Whether somebody listens at this socket; a killed engine leaves the file behind."""
+    with socket.socket(socket.AF_UNIX) as one:
+        return one.connect_ex(path) == 0
 
 
 def _files(world: HostWorld, data_dir: Path) -> None:

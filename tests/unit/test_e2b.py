@@ -252,7 +252,7 @@ def test_without_its_client_the_extra_is_named(tmp_path: Path) -> None:
         "import sys; sys.modules['e2b'] = None\n"
         "from pathlib import Path\n"
         "from providers.sandboxes import SandboxUnavailable, make_provider\n"
-        "from schemas.config import E2B\n"
+        "from schemas.sandboxes import E2B\n"
         "try: make_provider(E2B(), Path('x'), 'k')\n"
         "except SandboxUnavailable as error: print(error)\n"
     )
@@ -263,7 +263,7 @@ def test_without_its_client_the_extra_is_named(tmp_path: Path) -> None:
 def test_other_sandboxes_do_not_load_it(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\nfrom providers.sandboxes import make_provider\n"
-        "from schemas.config import Inline\nmake_provider(Inline(), Path('x'))\nprint('e2b' in sys.modules)\n"
+        "from schemas.sandboxes import Inline\nmake_provider(Inline(), Path('x'))\nprint('e2b' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == "False\n", done.stderr
