@@ -12,6 +12,7 @@ import hmac
 import os
 import secrets
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ PREFIX: Final = "gbt"
 KEY_BYTES: Final = 32
 SIGNATURE_BYTES: Final = 18
 TOKEN_MAX: Final = 512
+READ_MAX: Final = 10_000
 
 
 class Refused(GymBusError):
@@ -73,8 +75,9 @@ def mint(key: bytes, grant: Grant) -> str:
     return f"{PREFIX}.{_text(body)}.{_text(_signature(key, body))}"
 
 
+@lru_cache(maxsize=READ_MAX)
 def read(key: bytes, token: str) -> Grant:
-    """Return what `token` is for; raises `Refused` unless it was minted with `key`."""
+    """Return what `token` is for; raises `Refused` unless it was minted with `key`. Only good ones are remembered."""
     prefix, _, rest = token[:TOKEN_MAX].partition(".")
     body_text, _, signature_text = rest.partition(".")
     try:

@@ -4,7 +4,8 @@
 over what it costs the gateway's process, which reads, records and passes on; both serve the same streamed calls, 64 in flight, whose
 40 words come 20 ms apart: what comes at once would be joined by the network, and cost whoever is slower less.
 `gateway_ratio_same_client` is the same with a proxy that has the gateway's own HTTP client. The added latencies are differences of
-medians at half of what one core can do: with an upstream of 200 ms, and with one so slow that 512 are in flight.
+medians at half of what one core can do: with an upstream of 200 ms, and with one so slow that 512 are in flight; `gateway_bare_added`
+is what the second of these proxies adds, which is one more hop.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from statistics import median, quantiles
@@ -30,6 +31,8 @@ LATENCY_S: Final = 0.2
 SHARE: Final = 0.5
 STREAMS: Final = 2000
 WORD_S: Final = 0.02
+WARM_S: Final = 1.5
+"""How long is called before anything is timed, where calls are shorter than that: connections are open then, and sessions known."""
 
 
 def _free_port() -> int:
@@ -109,27 +112,39 @@ async def _cost(place: _Place, seconds: float) -> dict[str, float]:
     }
 
 
-async def _added(place: _Place, per_s: float, in_flight: int, seconds: float) -> dict[str, float]:
-    """Return what the gateway adds in milliseconds, whole answers and first words, p50 and p99."""
+async def _added(place: _Place, bare: str, per_s: float, in_flight: int, seconds: float) -> dict[str, float]:
+    """Return what the gateway adds in milliseconds, whole answers and first words, p50 and p99; and what a proxy at `bare` does."""
     latency_s = LATENCY_S if in_flight <= SESSIONS else in_flight / per_s
     per_s = min(per_s, 0.9 * in_flight / latency_s)
     timings: dict[tuple[str, bool], Timing] = {}
+    urls = [("direct", place.upstream), ("through", place.url)]
+    if (
+        in_flight <= SESSIONS
+    ):  # with calls of seconds it loses those whose connection the model's server has closed meanwhile
+        urls.append(("bare", bare))
     for is_streamed in (False, True):
-        for name, url in (("direct", place.upstream), ("through", place.url)):
+        for name, url in urls:
             load = Load(url, place.tokens, is_streamed=is_streamed, latency_s=latency_s)
+            if latency_s <= WARM_S:
+                await load.paced(per_s, in_flight, WARM_S)
+                load.timing = Timing()
             await load.paced(per_s, in_flight, seconds + latency_s)
             timings[name, is_streamed] = load.timing
             await load.aclose()
 
-    def added(what: str, cut: Any) -> float:
-        through_, direct_ = (getattr(timings[name, what == "first"], what) for name in ("through", "direct"))
+    def added(what: str, cut: Any, by: str = "through") -> float:
+        through_, direct_ = (getattr(timings[name, what == "first"], what) for name in (by, "direct"))
         return float((cut(through_) - cut(direct_)) * 1e3)
 
     def p99(values: list[float]) -> float:
         return quantiles(values, n=100)[98]
 
     tail = "" if in_flight == SESSIONS else f"_{in_flight}"
-    return {
+    by_bare = {
+        f"gateway_bare_added_p50_ms{tail}": added("whole", median, "bare"),
+        f"gateway_bare_first_token_added_p50_ms{tail}": added("first", median, "bare"),
+    } if in_flight <= SESSIONS else {}  # fmt: skip
+    return by_bare | {
         f"gateway_added_p50_ms{tail}": added("whole", median),
         f"gateway_added_p99_ms{tail}": added("whole", p99),
         f"gateway_first_token_added_p50_ms{tail}": added("first", median),
@@ -183,16 +198,25 @@ async def measure(*, quick: bool) -> dict[str, float]:
     return found
 
 
-async def measure_latency(*, quick: bool) -> dict[str, float]:
-    """Return what is added, with 1, 64 and 512 calls in flight."""
+async def _at_half(sizes: Sequence[int], *, quick: bool) -> dict[str, float]:
     seconds = 2.0 if quick else 6.0
     async with _place() as place:
         own_ms = await _cpu_of_a_call(place.url, place.pid, place.tokens, seconds / 2)
     found: dict[str, float] = {}
-    for in_flight in (1, SESSIONS, 512):
-        async with _place() as place:
-            found |= await _added(place, SHARE * 1000 / own_ms, in_flight, seconds)
+    for in_flight in sizes:
+        async with _place() as place, _peer(place.on, "proxy-aiohttp", place.upstream) as (bare, _):
+            found |= await _added(place, bare, SHARE * 1000 / own_ms, in_flight, seconds)
     return found
+
+
+async def measure_latency(*, quick: bool) -> dict[str, float]:
+    """Return what is added with 1 and 64 calls in flight."""
+    return await _at_half((1, SESSIONS), quick=quick)
+
+
+async def measure_many(*, quick: bool) -> dict[str, float]:
+    """Return what is added with 512 calls in flight."""
+    return await _at_half((512,), quick=quick)
 
 
 async def measure_crowds(*, quick: bool) -> dict[str, float]:
