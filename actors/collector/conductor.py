@@ -12,7 +12,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from actors.collector import plan
@@ -22,14 +22,17 @@ from actors.collector.room import Admission
 from actors.collector.run import Progress, RunState
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Shell
-from gym_bus.subjects import AggregateId, aggregate
-from schemas.events import RolloutFinished, RunFinished, RunPaused, Snapshot
+from gym_bus.subjects import AggregateId, aggregate, event_subject
+from schemas.envelope import Envelope
+from schemas.events import RolloutFinished, RunCancelled, RunFinished, RunPaused, Snapshot
 from schemas.events.collector import COUNTED_AS
 from schemas.ids import RUN_LEVEL
 from schemas.values import HALTING, Failure
 
 TICK_S: Final = 0.5
-CANCEL_GRACE_S: Final = 30.0
+BROKEN_MAX: Final = 8
+BROKEN_WAIT_S: Final = 0.1
+"""An attempt whose course breaks off is taken up again after this wait, doubled each time; so often in a row, then the run pauses."""
 SNAPSHOT_MIN: Final = 512
 
 StartDrive = Callable[[Drive[Any]], None]
@@ -37,13 +40,17 @@ StartDrive = Callable[[Drive[Any]], None]
 
 @dataclass(slots=True)
 class _Course:
-    """Where a rollout stands: its current attempt, how many attempts it has used up, and since which sequence."""
+    """Where a rollout stands: its current attempt, how many attempts it has used up, and since which sequence.
+
+    `is_open` says that the attempt was begun and that its end is not known; `broken` how often its course broke off in a row.
+    """
 
     attempt: int = 1
     failures: int = 0
     cause: str | None = None
     since: int = 0
     is_open: bool = False
+    broken: int = 0
     retry_at: datetime | None = None
 
 
@@ -62,6 +69,8 @@ class Conductor:
     _orphaned: deque[int] = field(default_factory=deque)
     _fresh: deque[int] = field(default_factory=deque)
     _due: list[tuple[datetime, int]] = field(default_factory=list)
+    _broken: list[tuple[datetime, int]] = field(default_factory=list)
+    _left: list[int] = field(default_factory=list)
     _active: dict[int, Drive[RolloutState]] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _launched: int = 0
@@ -69,7 +78,7 @@ class Conductor:
     _halted: str | None = None
     _spent: Failure | None = None
     _snapshot_at: int = SNAPSHOT_MIN
-    _cancelled_at: float | None = None
+    _cancelled: Envelope | None = None
 
     # -- recovery --------------------------------------------------------------------------------------------------------------
 
@@ -119,7 +128,7 @@ class Conductor:
             course.failures += 1
         course.attempt += 1
         course.cause = event_id
-        course.is_open = False
+        course.is_open, course.broken = False, 0
         course.retry_at = finished.retry_at
 
     # -- conducting ------------------------------------------------------------------------------------------------------------
@@ -127,8 +136,14 @@ class Conductor:
     async def conduct(self) -> Draft:
         """Run the window until there is something to state about the run: a snapshot, a pause, its end."""
         self._halted = None
+        for index in self._left:
+            self._courses[index].broken = 0
+        self._orphaned += self._left
+        self._left.clear()
         while True:
             self._changed.clear()
+            if self.drive.state.cancelled is not None and self._cancelled is None:
+                await self._pass_on_cancel()
             if statement := self._statement():
                 return statement
             await self.admission.look(len(self._active))
@@ -137,16 +152,21 @@ class Conductor:
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
 
+    async def _pass_on_cancel(self) -> None:
+        """Tell the rollouts that the run is cancelled: each ends by itself, and says so, before the run is counted."""
+        self._cancelled = await self.shell.log.last(event_subject(self.drive.aggregate, RunCancelled.subject_kind()))
+        for rollout in self._active.values():
+            self._tell(rollout)
+
+    def _tell(self, rollout: Drive[RolloutState]) -> None:
+        if self._cancelled:
+            rollout.offer(self._cancelled)
+
     def _statement(self) -> Draft | None:
         state = self.drive.state
+        is_idle = not self._active and not self._orphaned and not self._broken
         if state.cancelled is not None:
-            now = self.shell.clock.monotonic()
-            self._cancelled_at = self._cancelled_at or now
-            is_over = not self._active and not self._orphaned
-            if is_over or now - self._cancelled_at > CANCEL_GRACE_S:
-                return self._finish("cancelled")
-            return None
-        is_idle = not self._active and not self._orphaned
+            return self._finish("cancelled") if is_idle else None
         if is_idle and (self._spent or not (self._fresh or self._due)):
             return self._finish("cancelled" if self._spent else "completed")
         for kind, reason in (("failure", self._halted), ("store", self.admission.refusal)):
@@ -193,6 +213,8 @@ class Conductor:
         config = self.drive.state.request.config
         while self._orphaned and len(self._active) < config.num_samples_in_parallel:
             self._start(self._orphaned.popleft())
+        while self._broken and self._broken[0][0] <= self.shell.clock.now():
+            self._start(heapq.heappop(self._broken)[1])
         if self._halted or self._spent or self.admission.refusal or self.drive.state.cancelled is not None:
             return TICK_S
         while len(self._active) < config.num_samples_in_parallel and self.admission.allows_one:
@@ -230,7 +252,9 @@ class Conductor:
         rollout = Drive(self.shell, machine, self._aggregate(planned), course.attempt, begin=lambda: machine.first)
         rollout.takes_from_living = True
         rollout.on_over = lambda: self._over(index, rollout)
+        course.is_open = True
         self._active[index] = rollout
+        self._tell(rollout)
         self.start(rollout)
 
     def _aggregate(self, planned: Planned) -> AggregateId:
@@ -244,9 +268,16 @@ class Conductor:
         self._changed.set()
         course = self._courses.setdefault(index, _Course())
         finished = rollout.state.finished if rollout.is_open else None
-        now = self.shell.clock.now()
-        if finished is None:
-            heapq.heappush(self._due, (now, index))
+        if finished is None:  # it may have ended all the same: what was said to the log last has not been heard back
+            course.broken += 1
+            if course.broken <= BROKEN_MAX:
+                wait = timedelta(seconds=BROKEN_WAIT_S * 2.0 ** (course.broken - 1))
+                heapq.heappush(self._broken, (self.shell.clock.now() + wait, index))
+                return
+            self._left.append(index)
+            self._halted = (
+                self._halted or f"rollout {rollout.aggregate.rollout_id} broke off {course.broken} times in a row"
+            )
             return
         course.since = course.since or rollout.writer.epoch
         if finished.failure and finished.failure.kind in HALTING and not self._halted:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 from gym_bus.event_log import Draft
-from gym_bus.runtime.machine import AwaitAnswer, Effect
+from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
 from schemas.base import Event, Frozen
 from schemas.config import Retries, RunConfig
 from schemas.envelope import Envelope
 from schemas.events import (
     RequestParked,
     RolloutFinished,
+    RunCancelled,
     SessionClosed,
     SessionFailed,
     SessionRequested,
@@ -23,6 +25,9 @@ from schemas.events import (
 from schemas.events.collector import RolloutState as RowState
 from schemas.tasks import Evidence, Task
 from schemas.values import HALTING, Failure
+
+CANCEL_GRACE_S: Final = 30.0
+"""How long what is under way when a run is cancelled may take to end; then the rollout is over without it."""
 
 
 class RolloutState(Frozen):
@@ -38,6 +43,8 @@ class RolloutState(Frozen):
     verdict: VerdictIssued | None = None
     failure: Failure | None = None
     failed_by: str | None = None
+    cancelled: RunCancelled | None = None
+    cut_at: datetime | None = None
     finished: RolloutFinished | None = None
     finished_id: str | None = None
 
@@ -76,6 +83,8 @@ class RolloutMachine:
                 return _with(state, failure=data.failure, failed_by=event.event_id)
             case VerdictFailed() | RequestParked() if data.request_id == state.verdict_id and not state.verdict:
                 return _with(state, failure=data.failure, failed_by=event.event_id)
+            case RunCancelled() if not state.cancelled and not state.finished:
+                return _with(state, cancelled=data, cut_at=event.recorded_at + timedelta(seconds=CANCEL_GRACE_S))
             case RolloutFinished():
                 return _with(state, finished=data, finished_id=event.event_id)
             case _:
@@ -85,7 +94,7 @@ class RolloutMachine:
         """Nothing of it lives in memory only."""
         return state
 
-    def decide(self, state: RolloutState, now: datetime) -> Sequence[Draft]:
+    def decide(self, state: RolloutState, now: datetime) -> Sequence[Draft]:  # noqa: PLR0911  one return a case
         """Say what to append now."""
         if state.finished:
             return ()
@@ -94,6 +103,10 @@ class RolloutMachine:
         if state.verdict:
             row: RowState = "scored" if state.evidence and state.evidence.answer is not None else "model_final"
             return (Draft(RolloutFinished(state=row, reward=state.verdict.reward), state.failed_by),)
+        if state.cancelled and state.cut_at and now >= state.cut_at:
+            message = f"run cancelled: {state.cancelled.reason}; what was under way did not end in {CANCEL_GRACE_S:g} s"
+            failure = Failure(kind="cancelled", message=message, terminal=True)
+            return (Draft(RolloutFinished(state="missing", failure=failure), state.cause),)
         if state.evidence and not state.verdict_id:
             return (Draft(self._verdict(state.evidence), state.session_event),)
         if not state.session_id:
@@ -139,8 +152,11 @@ class RolloutMachine:
         return RolloutFinished(state="retryable", failure=failure, retry_at=now + timedelta(seconds=wait_s))
 
     def pending(self, state: RolloutState) -> Sequence[Effect]:
-        """Wait for the session, then for the verdict."""
-        return () if state.finished else (AwaitAnswer("answer"),)
+        """Wait for the session, then for the verdict; no longer than a cancelled run allows."""
+        if state.finished:
+            return ()
+        cut = (Alarm("cut", state.cut_at),) if state.cut_at else ()
+        return (AwaitAnswer("answer"), *cut)
 
     def is_done(self, state: RolloutState) -> bool:
         """Say whether this attempt is over."""

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
+from actors.collector.rollout import CANCEL_GRACE_S
 from adapters.benchmarks.base import Grade
+from gym_bus.errors import BusUnavailable
+from gym_bus.settings import Settings
 from schemas.config import ScriptedModel, SimpleAgent
-from schemas.events import ModelCallRequested, RunCancelRequested, VerdictIssued, VerdictRequested
+from schemas.events import ModelCallRequested, RolloutFinished, RunCancelRequested, VerdictIssued, VerdictRequested
+from schemas.ids import RUN_LEVEL
 from schemas.tasks import Evidence
 from tests.support import world as world_module
 from tests.support.checks import check_log
@@ -21,10 +25,18 @@ from tests.support.world import SumGrader, World, config
 class SlowGrader(SumGrader):
     """A grader that takes five seconds."""
 
+    takes_s = 5.0
+
     async def grade(self, verifier: str, verifier_data: dict[str, Any], evidence: Evidence) -> Grade:
         """Grade, in the end."""
-        await asyncio.sleep(5)
+        await asyncio.sleep(self.takes_s)
         return await super().grade(verifier, verifier_data, evidence)
+
+
+class SlowerGrader(SlowGrader):
+    """A grader that takes longer than a cancelled run waits."""
+
+    takes_s = 60.0
 
 
 async def slow_statements() -> World:
@@ -93,6 +105,67 @@ def test_a_cancelled_run_that_changes_hands_counts_what_is_open(monkeypatch: pyt
         await asyncio.sleep(30)
         check_log(world.events())
         assert finished.scored == len(world.events(VerdictIssued))
+        check_invariants(world)
+        await world.stop()
+
+    run_virtual(scenario())
+
+
+def test_what_outlasts_a_cancelled_run_is_missing_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verdicts that come after the run was counted change nothing: each rollout had said that it is over."""
+    monkeypatch.setattr(world_module, "SumGrader", SlowerGrader)
+
+    async def scenario() -> None:
+        world = World(tasks=4)
+        world.start_host()
+        await world.request_run("r1", config(num_samples_in_parallel=4))
+        while len(world.events(VerdictRequested)) < 4:
+            await asyncio.sleep(0.1)
+        await world.control("r1", RunCancelRequested(reason="enough"), "1")
+        asked = asyncio.get_running_loop().time()
+        finished = await world.finished("r1")
+        assert CANCEL_GRACE_S <= asyncio.get_running_loop().time() - asked < CANCEL_GRACE_S + 5
+        await asyncio.sleep(120)
+        assert (finished.scored, finished.missing, len(world.events(VerdictIssued))) == (0, 4, 4)
+        ends = [event.data for event in world.events(RolloutFinished)]
+        assert [end.state for end in ends if isinstance(end, RolloutFinished)] == ["missing"] * 4
+        check_log(world.events())
+        check_invariants(world)
+        await world.stop()
+
+    run_virtual(scenario())
+
+
+def test_an_ending_that_was_not_heard_back_is_read_before_a_cancelled_run_is_counted() -> None:
+    """What was stored, and never acknowledged, counts: the course that broke off is taken up again first."""
+
+    async def scenario() -> None:
+        settings = Settings(ack_wait_s=2.0, lease_s=1.5, reread_s=0.5, append_patience_s=2)
+        world = World(tasks=1, settings=settings)
+        world.start_host()
+        await asyncio.sleep(0.001)
+        bus = world.hosts["h0"].buses["collector"]
+        append, until = bus.append, 0.0
+
+        async def silent(subject: str, body: bytes, *, fence: str, expected: int) -> int:
+            nonlocal until
+            now = asyncio.get_running_loop().time()
+            if subject.endswith("rollout_finished") and not until:
+                await append(subject, body, fence=fence, expected=expected)
+                until = now + 5
+                await world.control("r1", RunCancelRequested(reason="enough"), "1")
+            if until and now < until and subject.split(".")[4] != RUN_LEVEL:
+                raise BusUnavailable("no answer")
+            return await append(subject, body, fence=fence, expected=expected)
+
+        monkeypatched = pytest.MonkeyPatch()
+        monkeypatched.setattr(bus, "append", silent)
+        await world.request_run("r1", config(num_repeats=1))
+        finished = await world.finished("r1")
+        monkeypatched.undo()
+        assert until
+        assert (finished.state, finished.scored, finished.missing) == ("cancelled", 1, 0)
+        check_log(world.events())
         check_invariants(world)
         await world.stop()
 
