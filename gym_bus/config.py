@@ -16,13 +16,14 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from gym_bus import config_sandboxes
 from gym_bus.config_errors import explain, models_in
+from gym_bus.config_sandboxes import key_of
 from gym_bus.config_text import Path_, Sourced, parse, read_file
 from gym_bus.errors import BadConfig
 from schemas.config import RunConfig
 
 OVERRIDE: Final = re.compile(r"\+{0,2}([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
-ENV: Final = "env:"
 KEY_VARIABLES: Final[Mapping[str, str]] = {
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
@@ -31,13 +32,6 @@ KEY_VARIABLES: Final[Mapping[str, str]] = {
     "litellm": "LITELLM_API_KEY",
     "switchyard": "SWITCHYARD_API_KEY",
 }
-
-SANDBOX_KEY_VARIABLES: Final[Mapping[str, str]] = {
-    "e2b": "E2B_API_KEY",
-    "opensandbox": "OPEN_SANDBOX_API_KEY",
-    "daytona": "DAYTONA_API_KEY",
-}
-"""The variables that the clients of these makers of machines read themselves."""
 
 
 def gather(files: Sequence[Path], overrides: Sequence[str], flags: Mapping[str, Any] | None = None) -> Sourced:
@@ -115,18 +109,12 @@ def make_paths_absolute(sourced: Sourced, base: Path) -> None:
         ("model", "recording"),
         ("model", "endpoint_file"),
         ("model", "deployment"),
-        ("sandbox", "ledger_path"),
-        ("sandbox", "socket"),
-        ("sandbox", "dockerfile"),
     ):
         values = sourced.values.get(section)
         if isinstance(values, dict) and isinstance(values.get(key), str):
             values[key] = str((base / Path(values[key]).expanduser()).resolve())
-    sandbox = sourced.values.get("sandbox")
-    if isinstance(sandbox, dict) and sandbox.get("type") in {"apptainer", "enroot"}:  # elsewhere an image is a name
-        for key in ("image", "binary"):
-            if isinstance(value := sandbox.get(key), str) and (key == "image" or "/" in value):
-                sandbox[key] = str((base / Path(value).expanduser()).resolve())
+    for _, sandbox in config_sandboxes.written(sourced):
+        config_sandboxes.make_paths_absolute(sandbox, base)
 
 
 def key_of_model(
@@ -144,33 +132,7 @@ def key_of_model(
     if written is None and is_default_wanted:
         type_ = model.get("type") if isinstance(model, dict) else None
         return environ.get(KEY_VARIABLES.get(str(type_), "")) or None
-    return _key("model.policy_api_key", written, environ)
-
-
-def key_of_sandbox(sourced: Sourced, environ: Mapping[str, str]) -> str | None:
-    """Return the API key of a remote sandbox's maker, taken out of the values: `sandbox.api_key`, else the maker's variable."""
-    sandbox = sourced.values.get("sandbox")
-    if not isinstance(sandbox, dict):
-        return None
-    variable = SANDBOX_KEY_VARIABLES.get(str(sandbox.get("type")))
-    if variable is None:
-        return None
-    written = sandbox.pop("api_key", None)
-    return environ.get(variable) or None if written is None else _key("sandbox.api_key", written, environ)
-
-
-def _key(place: str, written: Any, environ: Mapping[str, str]) -> str | None:
-    """Return a key that is written down, or the variable that `env:NAME` names."""
-    if isinstance(written, str) and written.startswith(ENV):
-        name = written.removeprefix(ENV)
-        if not environ.get(name):
-            msg = f"{place}: the environment has no {name}"
-            raise BadConfig(msg)
-        return environ[name]
-    if written is not None and not isinstance(written, str):
-        msg = f"{place}: want text, or env:NAME, found {type(written).__name__}"
-        raise BadConfig(msg)
-    return written
+    return key_of("model.policy_api_key", written, environ)
 
 
 def config_digest(config: RunConfig) -> str:

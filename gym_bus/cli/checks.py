@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Container
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +25,9 @@ UNDECODABLE: Final = "undecodable"
 """What an export says of an event that it could not read."""
 
 
-def check_config(config: RunConfig, api_key: str | None, settings: Settings, *, has_sandbox_key: bool = False) -> None:
+def check_config(
+    config: RunConfig, api_key: str | None, settings: Settings, *, sandbox_keys: Container[str] = ()
+) -> None:
     """Raise `BadConfig` or `BadTaskset` if the run could not work: no tasks, no sandbox, no model."""
     if config.shards > 1 and not settings.bus_url:
         msg = "shards: the embedded bus has one; set GYM_BUS_BUS_URL to use a server with more"
@@ -39,7 +42,7 @@ def check_config(config: RunConfig, api_key: str | None, settings: Settings, *, 
     if config.agent.enable_tools:
         from gym_bus.cli.sandbox_checks import check_sandboxes  # noqa: PLC0415  only for agents that use one
 
-        check_sandboxes(config, has_key=has_sandbox_key)
+        check_sandboxes(config, have_keys=sandbox_keys)
     if isinstance(config.model, ServedModel):
         from gym_bus.cli.model_checks import check_endpoint  # noqa: PLC0415  only for real models
 

@@ -29,6 +29,11 @@ key_option = click.option(
     help="The model's API key, or env:NAME (default: OPENAI_API_KEY, or its type's own). Never logged.",
 )
 
+sandbox_key_option = click.option(
+    "--sandbox-api-key",
+    help="The API key of a remote sandbox's maker, or env:NAME (default: the maker's own variable). Never logged.",
+)
+
 
 @group.command()
 @config_option
@@ -47,6 +52,7 @@ key_option = click.option(
     help="What kind of server it is (default: openai, and what speaks like it).",
 )
 @key_option
+@sandbox_key_option
 @click.option("--num-repeats", type=int, help="Rollouts of each task.")
 @click.option("--concurrency", type=int, help="Rollouts under way at a time.")
 @click.option("--limit", type=int, help="Only the first N tasks.")
@@ -140,6 +146,7 @@ def cancel(run_id: str, reason: str, data_dir: Path | None) -> int:
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @config_option
 @key_option
+@sandbox_key_option
 @click.option("--detach", is_flag=True, help="Make the run go on and return.")
 @json_option
 @data_dir_option
@@ -147,7 +154,7 @@ def resume(run_id: str, **options: Any) -> int:
     """Go on with a run: bring everything up again, end its pause, watch it. A run that is over gets its results again.
 
     The configuration is the logged one. If files or overrides are given they must say the same; else the differences
-    are shown and nothing happens. A new --model-api-key takes the place of the old one.
+    are shown and nothing happens. A new --model-api-key or --sandbox-api-key takes the place of the old one.
 
     \b
     gym-bus eval resume quickstart-0801-101500-3f

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from gym_bus import config as configs
@@ -19,12 +20,12 @@ from gym_bus.cli import checks
 from gym_bus.cli.entry import check_folders
 from gym_bus.cli.lazy import OK
 from gym_bus.cli.setup import settings_for, up_and_connected, version
+from gym_bus.config_sandboxes import take_keys, with_key_names
 from gym_bus.engine_socket import pin_socket
 from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
 from schemas.config import ServedModel
-from schemas.sandboxes import RemoteSandbox
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -95,7 +96,7 @@ def resolve(options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Run
         msg = "--model-api-key needs a model: --model-url and --model, or model.type=openai in a configuration"
         raise BadConfig(msg)
     api_key = configs.key_of_model(sourced, given, environ, is_default_wanted=is_served)
-    configs.key_of_sandbox(sourced, environ)  # out of the values; see `sandbox_key`
+    take_keys(sourced, environ, options.get("sandbox_api_key"))  # out of the values; see `sandbox_keys`
     pin_socket(sourced, environ)
     configs.make_paths_absolute(sourced, Path.cwd())
     pin_routes(sourced)
@@ -108,24 +109,21 @@ def _is_named(model: Mapping[str, Any]) -> bool:
     return "policy_model_name" in model and has_place
 
 
-def sandbox_key(options: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
-    """Return the API key of the sandbox's maker, None if it has none; raises `BadConfig`."""
-    flags = flags_of(options)
-    sourced = configs.gather(options.get("configs") or (), options.get("overrides") or (), flags)
-    return configs.key_of_sandbox(sourced, environ)
+def sandbox_keys(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the API keys of sandboxes' makers, by the place that names the sandbox; raises `BadConfig`."""
+    sourced = configs.gather(options.get("configs") or (), options.get("overrides") or (), flags_of(options))
+    return take_keys(sourced, environ, options.get("sandbox_api_key"))
 
 
-def with_key(config: RunConfig, api_key: str | None, settings: Settings, sandbox: str | None = None) -> RunConfig:
-    """Return the configuration with the names of the stored keys, the model's and the `sandbox`'s, which is all that the log gets."""
+def with_keys(
+    config: RunConfig, api_key: str | None, settings: Settings, sandboxes: Mapping[str, str] = MappingProxyType({})
+) -> RunConfig:
+    """Return the configuration with the names of the stored keys, the model's and the `sandboxes`', which is all that the log gets."""
     keys = SecretsStore(settings.data_dir / "secrets")
     if api_key is not None and isinstance(config.model, ServedModel):
         model = config.model.model_copy(update={"policy_api_key": keys.store(api_key)})
         config = config.model_copy(update={"model": model})
-    if sandbox is not None and isinstance(config.sandbox, RemoteSandbox):
-        config = config.model_copy(
-            update={"sandbox": config.sandbox.model_copy(update={"api_key": keys.store(sandbox)})}
-        )
-    return config
+    return with_key_names(config, sandboxes, keys)
 
 
 def name_for(options: Mapping[str, Any], config: RunConfig) -> str:
@@ -169,10 +167,10 @@ def start_run(options: dict[str, Any]) -> int:
         raise BadConfig(msg) from error
     output = (output or Path("results") / run_id).absolute()
     _say(f"model: {config.model.label}", as_json=options["as_json"])
-    makers_key = sandbox_key(options, os.environ)
-    checks.check_config(config, api_key, settings, has_sandbox_key=makers_key is not None)
+    makers_keys = sandbox_keys(options, os.environ)
+    checks.check_config(config, api_key, settings, sandbox_keys=makers_keys)
     previous = checks.check_room(output, overwrite=options["overwrite"])
-    config = with_key(config, api_key, settings, makers_key)
+    config = with_keys(config, api_key, settings, makers_keys)
     return asyncio.run(_request_and_watch(settings, config, run_id, output, options, previous))
 
 

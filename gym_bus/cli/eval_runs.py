@@ -21,7 +21,6 @@ from gym_bus.client import find_request, open_log, request_cancel, request_resum
 from gym_bus.errors import BadConfig, Permanent
 from schemas.config import ServedModel
 from schemas.events import RunRequested
-from schemas.sandboxes import RemoteSandbox
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -141,7 +140,7 @@ def resume_run(run_id: str, options: Mapping[str, Any]) -> int:
             log = open_log(bus, settings)
             _, request = await request_of(log, run_id)
             _check_same(request.config, options)
-            _replace_key(settings, request.config, options)
+            _replace_keys(settings, request.config, options)
             course = Course(run_id)
             await course.refresh(log)
             if course.finished:
@@ -168,6 +167,7 @@ def _check_same(logged: RunConfig, options: Mapping[str, Any]) -> None:
     """Raise `BadConfig` with the differences if a configuration was given that is not the logged one."""
     from gym_bus import config as configs  # noqa: PLC0415  only then
     from gym_bus.cli.eval_run import flags_of, resolve  # noqa: PLC0415  the same
+    from gym_bus.config_sandboxes import with_key_names_of  # noqa: PLC0415  the same
     from gym_bus.config_text import Sourced  # noqa: PLC0415  the same
 
     flags = flags_of(options)
@@ -179,13 +179,11 @@ def _check_same(logged: RunConfig, options: Mapping[str, Any]) -> None:
         configs.merge(base, Sourced(flags))
         given = configs.validate(base)
     else:
-        given, _ = resolve({**options, "model_api_key": None}, os.environ)
+        given, _ = resolve({**options, "model_api_key": None, "sandbox_api_key": None}, os.environ)
     if isinstance(logged.model, ServedModel) and given.model.type == logged.model.type:
         key = logged.model.policy_api_key  # a key may change: it is no part of what is measured
         given = given.model_copy(update={"model": given.model.model_copy(update={"policy_api_key": key})})
-    if isinstance(logged.sandbox, RemoteSandbox) and given.sandbox.type == logged.sandbox.type:
-        name = logged.sandbox.api_key
-        given = given.model_copy(update={"sandbox": given.sandbox.model_copy(update={"api_key": name})})
+    given = with_key_names_of(given, logged)
     if lines := configs.difference(logged, given):
         shown = "\n".join(f"  {line}" for line in lines)
         msg = (
@@ -195,19 +193,22 @@ def _check_same(logged: RunConfig, options: Mapping[str, Any]) -> None:
         raise BadConfig(msg)
 
 
-def _replace_key(settings: Settings, config: RunConfig, options: Mapping[str, Any]) -> None:
-    """Put a new API key in the old one's place, under the name that the log holds."""
-    from gym_bus import config as configs  # noqa: PLC0415  only then
-    from gym_bus.config_text import Sourced  # noqa: PLC0415  the same
+def _replace_keys(settings: Settings, config: RunConfig, options: Mapping[str, Any]) -> None:
+    """Put new API keys in the old ones' places, under the names that the log holds."""
+    from gym_bus.config_sandboxes import key_of, replace_keys  # noqa: PLC0415  only then
     from gym_bus.secrets_store import SecretsStore  # noqa: PLC0415  the same
 
-    given = configs.key_of_model(Sourced(), options.get("model_api_key"), os.environ, is_default_wanted=False)
+    store = SecretsStore(settings.data_dir / "secrets")
+    given = key_of("--model-api-key", options.get("model_api_key"), os.environ)
+    makers = key_of("--sandbox-api-key", options.get("sandbox_api_key"), os.environ)
+    if makers is not None:
+        replace_keys(config, makers, store)
     if given is None:
         return
     if not isinstance(config.model, ServedModel) or config.model.policy_api_key is None:
         msg = "--model-api-key: this run was started without a key; start a new run: gym-bus eval run"
         raise BadConfig(msg)
-    SecretsStore(settings.data_dir / "secrets").replace(config.model.policy_api_key, given)
+    store.replace(config.model.policy_api_key, given)
 
 
 async def _end_pause(log: EventLog, course: Course, digest: str) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from gym_bus.config import SANDBOX_KEY_VARIABLES
+from gym_bus.config_sandboxes import KEY_VARIABLES, wanted
 from gym_bus.errors import BadConfig
 from schemas.sandboxes import Apptainer, Enroot
 
@@ -19,25 +19,14 @@ PACKAGES: Final = frozenset({"e2b", "opensandbox"})
 WANT_KEYS: Final = frozenset({"e2b", "daytona"})
 
 
-def check_sandboxes(config: RunConfig, *, has_key: bool) -> None:
-    """Raise `BadConfig` for a sandbox that cannot be made here; `has_key` says whether there is a key for a remote `sandbox`."""
-    for where, sandbox in _wanted(config):
+def check_sandboxes(config: RunConfig, *, have_keys: Container[str]) -> None:
+    """Raise `BadConfig` for a sandbox that cannot be made here; `have_keys` are the places of remote ones for which there is a key."""
+    for where, sandbox in wanted(config):
         _check(where, sandbox)
-        if sandbox.type in SANDBOX_KEY_VARIABLES and where != "sandbox":
-            msg = f"{where}: a remote sandbox cannot be used here yet: its key has no way to it"
+        if sandbox.type in WANT_KEYS and where not in have_keys:
+            variable = KEY_VARIABLES[sandbox.type]
+            msg = f"{where}: {sandbox.type} needs an API key: set {variable}, or {where}.api_key=env:NAME"
             raise BadConfig(msg)
-        if sandbox.type in WANT_KEYS and not has_key:
-            variable = SANDBOX_KEY_VARIABLES[sandbox.type]
-            msg = f"{where}: {sandbox.type} needs an API key: set {variable}, or sandbox.api_key=env:NAME"
-            raise BadConfig(msg)
-
-
-def _wanted(config: RunConfig) -> Iterator[tuple[str, SandboxConfig]]:
-    yield "sandbox", config.sandbox
-    if config.checkpoints.restore_in:
-        yield "checkpoints.restore_in", config.checkpoints.restore_in
-    if config.grading_sandbox:
-        yield "grading_sandbox", config.grading_sandbox
 
 
 def _check(where: str, sandbox: SandboxConfig) -> None:

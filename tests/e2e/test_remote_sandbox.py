@@ -33,3 +33,22 @@ def test_a_run_uses_remote_machines_and_tells_nobody_the_key(tmp_path: Path) -> 
     assert len(files) > 10
     holding = {path.parent.name for path in files if KEY.encode() in path.read_bytes()}
     assert holding == {"secrets"}
+
+
+def test_a_run_that_was_paused_for_a_wrong_key_goes_on_with_the_right_one(tmp_path: Path) -> None:
+    with e2b_double(tmp_path / "machines") as (url, double):
+        run = RealRun(tmp_path, {"E2B_API_KEY": "e2b_wrong", "RIGHT": KEY})
+        try:
+            done = run.cli(
+                *("eval", "run", "--reasoning-gym", "basic_arithmetic", "--run-id", "r1"),
+                *("limit=3", "model.type=scripted", "sandbox.type=e2b"),
+                *(f"sandbox.api_url={url}", f"sandbox.sandbox_url={url}", "--output", str(tmp_path / "out")),
+            )
+            assert done.returncode != 0
+            assert "paused" in done.stdout + done.stderr
+            assert not double.kept
+            done = run.cli("eval", "resume", "r1", "--sandbox-api-key", "env:RIGHT")
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert "3 planned = 3 scored" in done.stdout
+        finally:
+            run.stop()

@@ -422,7 +422,7 @@ def test_a_supervisor_that_is_stopped_is_not_believed(tmp_path: Path, monkeypatc
     [
         ({"sandbox": {"type": "daytona"}}, r"sandbox: daytona needs an API key: set DAYTONA_API_KEY"),
         ({"sandbox": {"type": "apptainer", "image": "x.sif", "binary": "no-such"}}, r"no program 'no-such' on PATH"),
-        ({"grading_sandbox": {"type": "daytona"}}, r"grading_sandbox: a remote sandbox cannot be used here yet"),
+        ({"grading_sandbox": {"type": "daytona"}}, r"grading_sandbox: daytona needs an API key: set DAYTONA_API_KEY"),
         (
             {"checkpoints": {"restore_in": {"type": "enroot", "image": "x", "binary": "no-such"}}},
             r"checkpoints.restore_in: there is no program 'no-such'",
