@@ -95,6 +95,16 @@ async def until_clean(place: Stage, *, has_engine: bool) -> None:
         pytest.fail(f"left behind: {left}")
 
 
+async def until_gone(left: set[str]) -> None:
+    """Wait until the control groups are gone; others may come meanwhile, of who else tests on this machine."""
+    try:
+        async with asyncio.timeout(90):
+            while left := left & set(groups()):
+                await asyncio.sleep(0.5)
+    except TimeoutError:
+        pytest.fail(f"left behind: {left}")
+
+
 async def killed_again_and_again(sandbox: SandboxConfig, kills: int) -> None:
     """Kill the one host `kills` times at random boundaries, let the next one finish the run, and look for what is left."""
     dice, before = random.Random(4), set(groups())
@@ -111,7 +121,7 @@ async def killed_again_and_again(sandbox: SandboxConfig, kills: int) -> None:
         await until_clean(place, has_engine=isinstance(sandbox, Docker))
         place.children["h0"].terminate()
         assert await asyncio.to_thread(place.children["h0"].wait, 60) == 0
-        assert set(groups()) <= before
+        await until_gone(set(groups()) - before)
         events = [event async for event in place.log.read("gym.evt.0.>")]
         raw: list[Stored] = [stored async for stored in place.admin.read("gym.evt.0.>")]
         broken = violations(project(raw, DirectoryBlobs(place.data_dir / "blobs")))
