@@ -18,6 +18,7 @@ from actors.harness.handlers import ModelHandlers
 from actors.harness.session import SessionMachine
 from actors.sandbox.admission import Admission
 from actors.sandbox.box import BoxMachine
+from actors.sandbox.door import Doors
 from actors.sandbox.grading import GradingHandlers, GradingMachine
 from actors.sandbox.handlers import BoxHandlers
 from actors.sandbox.making import Maker
@@ -189,7 +190,8 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
 def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
     settings = around.settings
     maker = Maker(around.provider_for, around.blobs, Admission(settings.box_memory_mib, settings.box_cpus))
-    table = {**BoxHandlers(maker, around.host_id).table(), **GradingHandlers(maker, around.blobs).table()}
+    handlers = BoxHandlers(maker, around.host_id, Doors(settings.data_dir))
+    table = {**handlers.table(), **GradingHandlers(maker, around.blobs).table()}
     shell = _shell("sandbox", around, table)
     role = _role("sandbox", BoxMachine(), sandbox_key, slot_until_done=True)
     boxes, gradings = BoxMachine(), GradingMachine()

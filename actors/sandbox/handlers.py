@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, Final
 
 from actors.sandbox.box import BoxState, CreateBox, DestroyBox, KeepFiles, RunCommand
+from actors.sandbox.door import Doors, GatewayUnreachable
 from actors.sandbox.held import HeldBox
 from actors.sandbox.making import Maker
 from gym_bus.errors import GymBusError
@@ -33,9 +34,10 @@ RESTORED_WITHIN_S: Final = 900.0
 class BoxHandlers:
     """The handlers of a box's effects; `place` is this host's id."""
 
-    def __init__(self, maker: Maker, place: str) -> None:
-        """Drive what `maker` makes, at `place`."""
+    def __init__(self, maker: Maker, place: str, doors: Doors) -> None:
+        """Drive what `maker` makes, at `place`; `doors` lead to the gateway."""
         self._maker = maker
+        self._doors = doors
         self._place = place
 
     async def create(self, drive: Drive[BoxState], effect: CreateBox) -> Outcome:  # noqa: ARG002  nothing to know but the state
@@ -48,8 +50,13 @@ class BoxHandlers:
                     await held.restore(request.restore)
             if change := phase_of(request.sandbox, request.phase):
                 await held.enter(change)
+            url = None
+            if request.gateway:
+                url = await self._doors.open(held.box, request.sandbox, request.gateway, request_id)
         except SandboxUnavailable as error:
             failure = Failure(kind="sandbox_unavailable", message=str(error), stage="seed")
+        except GatewayUnreachable as error:
+            failure = Failure(kind="gateway_unreachable", message=str(error), stage="seed")
         except (CreateFailed, GymBusError, OSError, TimeoutError) as error:
             failure = Failure(kind="sandbox_create_failed", message=str(error) or "out of time", stage="seed")
         else:
@@ -61,6 +68,7 @@ class BoxHandlers:
                 capabilities=able,
                 phase=change.phase if change else None,
                 allow=change.allow if change else (),
+                gateway_url=url,
             )
             return Draft(created, request_id)
         await self._maker.end(drive)

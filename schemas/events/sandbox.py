@@ -12,6 +12,7 @@ class SandboxCreated(Answer):
     """A machine is ready at `place`; requests about it are addressed there.
 
     It may reach the hosts in `allow` and no others, in this `phase`, None if it has no network to be told about.
+    The model gateway has answered it at `gateway_url`, if it was asked for with a door to that.
     """
 
     TYPE: ClassVar[str] = "sandbox_created.v1"
@@ -21,6 +22,7 @@ class SandboxCreated(Answer):
     capabilities: tuple[str, ...] = ()
     phase: str | None = None
     allow: tuple[str, ...] = ()
+    gateway_url: str | None = None
 
 
 class SandboxFailed(Answer):

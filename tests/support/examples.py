@@ -13,6 +13,7 @@ from schemas.base import Event
 from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolUse, Turn
 from schemas.envelope import Envelope
 from schemas.ids import RUN_LEVEL
+from schemas.readiness import GatewayDoor
 from schemas.tasks import Evidence, TaskInput
 from schemas.tokens import CallTokens
 from schemas.values import AskedAgain, BlobRef, Failure, Message, NetworkAttempt, Sampling, ToolCall, Usage
@@ -162,6 +163,7 @@ _ALL: Final[tuple[Event, ...]] = (
         seen=(AskedAgain(turn=1, index=0, tries=1),),
         again=(AskedAgain(turn=2, index=1, tries=2),),
         phase="verify",
+        gateway=GatewayDoor(port=9000),
     ),
     events.CheckpointRequested(number=2),
     events.ToolCallRequested(
@@ -241,7 +243,13 @@ _ALL: Final[tuple[Event, ...]] = (
     events.ModelCallLate(request_id="q", turn=2, parts=(Text(text="4"),), usage=Usage(output_tokens=1), was_shown=True),
     events.BudgetExhausted(scope="run", limit="cost_usd", allowed=20, used=20.5),
     events.SandboxCreated(
-        request_id="q", place="h0", provider="bubblewrap", capabilities=("files",), phase="agent", allow=("a.example",)
+        request_id="q",
+        place="h0",
+        provider="bubblewrap",
+        capabilities=("files",),
+        phase="agent",
+        allow=("a.example",),
+        gateway_url="http://127.0.0.1:9000",
     ),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
     events.SandboxLost(reason="out of memory", is_replaced=True, network=(_TRIED,), network_dropped=3),
