@@ -7,9 +7,20 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from schemas.base import Frozen
+from schemas.values import Seconds
 
 PROXY_PORT: Final = 8090
 """Where a machine with a list of hosts finds the proxy to them."""
+
+
+class Install(Frozen):
+    """A command that runs once in each new machine, before the agent: as the agent's commands do, in the phase `install`.
+
+    It has to end with 0 within `timeout_s`.
+    """
+
+    command: str = Field(min_length=1, max_length=65_536)
+    timeout_s: Seconds = 600
 
 
 class GatewayDoor(Frozen):

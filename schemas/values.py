@@ -74,6 +74,7 @@ FailureKind = Literal[
     "replay_diverged",
     "sandbox_unavailable",
     "sandbox_create_failed",
+    "install_failed",
     "gateway_unreachable",
     "sandbox_lost",
     "checkpoint_failed",

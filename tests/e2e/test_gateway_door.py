@@ -9,17 +9,11 @@ import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gym_bus.clock import SystemClock
-from gym_bus.event_log import Draft, EventLog
 from gym_bus.gateway_file import GatewayAddress, gateway_directory, write_address
-from gym_bus.nats_bus import connect
 from gym_bus.secrets_store import SecretsStore
-from gym_bus.subjects import aggregate
-from schemas.base import Answer, Event
 from schemas.config import ScriptedModel
 from schemas.events import (
     SandboxCloseRequested,
@@ -27,13 +21,12 @@ from schemas.events import (
     SandboxDestroyed,
     SandboxFailed,
     SandboxRequested,
-    ToolCallCompleted,
-    ToolCallRequested,
 )
 from schemas.readiness import GatewayDoor
 from schemas.sandboxes import E2B, Daytona, OpenSandbox, SandboxConfig
+from tests.support.asker import Asker, asker
 from tests.support.boxes import DOCKER, config_of
-from tests.support.gateway_process import Place, a_place
+from tests.support.gateway_process import a_place
 from tests.support.own_address import own_address
 from tests.support.sandbox_doubles.daytona import daytona_double
 from tests.support.sandbox_doubles.e2b import e2b_double
@@ -42,48 +35,7 @@ from tests.support.sandbox_doubles.opensandbox import opensandbox_double
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")  # a server outlives whoever started it
 
-SANDBOX_LASTS_S = 90
 ASKED = json.dumps({"model": "m", "max_tokens": 50, "messages": [{"role": "user", "content": "What is 2 + 3?"}]})
-
-
-class Asker:
-    """A session's hand: it asks the sandbox actor and waits for the answer."""
-
-    def __init__(self, log: EventLog, writer: Any) -> None:
-        self._log = log
-        self._writer = writer
-        self.heard: asyncio.Queue[Any] = asyncio.Queue()
-        self._asked = 0
-
-    async def ask(self, data: Event, place: str = "any") -> Event:
-        """Return the answer to a request."""
-        self._asked += 1
-        asked = await self._log.append(self._writer, Draft(data, None, str(self._asked), place=place))
-        async with asyncio.timeout(SANDBOX_LASTS_S):
-            while True:
-                answer = self._log.decode(await self.heard.get()).data
-                if isinstance(answer, Answer) and answer.request_id == asked.event_id:
-                    return answer
-
-    async def run(self, command: str, place: str) -> str:
-        """Return what a command printed, and its exit code if that is not 0."""
-        request = ToolCallRequested(call_id="c", turn=self._asked, index=0, tool="shell", command=command, timeout_s=30)
-        done = await self.ask(request, place)
-        assert isinstance(done, ToolCallCompleted)
-        return done.output if done.exit_code == 0 else f"{done.exit_code}: {done.output}"
-
-
-@asynccontextmanager
-async def asker(place: Place) -> AsyncIterator[Asker]:
-    """Run a sandbox actor, and ask it as a session would."""
-    address = place.address
-    with place.process("sandbox", "h0"):
-        async with connect(address.url, "harness", address.passwords["harness"]) as bus:
-            log = EventLog(bus, place.codec, SystemClock(), worker="h9.y", patience_s=10)
-            writer = await log.claim(aggregate("r1", "9-9", "harness", "s1"), 1, None)
-            asking = Asker(log, writer)
-            async with bus.listen("gym.live.*.*.*.sandbox.>", asking.heard.put_nowait):
-                yield asking
 
 
 def asks(url: str, token: str) -> str:
