@@ -18,8 +18,10 @@ from actors.harness.handlers import ModelHandlers
 from actors.harness.session import SessionMachine
 from actors.sandbox.admission import Admission
 from actors.sandbox.box import BoxMachine
+from actors.sandbox.door import Doors
 from actors.sandbox.grading import GradingHandlers, GradingMachine
 from actors.sandbox.handlers import BoxHandlers
+from actors.sandbox.installing import InstallHandlers
 from actors.sandbox.making import Maker
 from actors.verifier.verdict import Grader, VerdictHandlers, VerdictMachine
 from gym_bus.blobs import Blobs
@@ -189,7 +191,9 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
 def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
     settings = around.settings
     maker = Maker(around.provider_for, around.blobs, Admission(settings.box_memory_mib, settings.box_cpus))
-    table = {**BoxHandlers(maker, around.host_id).table(), **GradingHandlers(maker, around.blobs).table()}
+    handlers = BoxHandlers(maker, around.host_id, Doors(settings.data_dir))
+    grading, installing = GradingHandlers(maker, around.blobs), InstallHandlers(maker)
+    table = {**handlers.table(), **installing.table(), **grading.table()}
     shell = _shell("sandbox", around, table)
     role = _role("sandbox", BoxMachine(), sandbox_key, slot_until_done=True)
     boxes, gradings = BoxMachine(), GradingMachine()

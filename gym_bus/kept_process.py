@@ -104,7 +104,7 @@ class KeptProcess:
         self._lock = lock
         self._start = start
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_stopping = False
+        self._stopping = asyncio.Event()
 
     def status(self) -> dict[str, Any]:
         """Return what is known, for the status file."""
@@ -113,10 +113,10 @@ class KeptProcess:
     async def keep(self) -> None:
         """Start or adopt the process, and start it again whenever it has ended, until `stop` or cancelled."""
         backoff = Backoff()
-        while True:
+        while not self._stopping.is_set():  # it may have been told to while it waited
             began = time.monotonic()
             self.last_exit = await self._one_life()
-            if self._is_stopping:
+            if self._stopping.is_set():
                 break
             self.pid, self.state = None, "waiting to be started again"
             await asyncio.sleep(backoff.after(time.monotonic() - began, self.last_exit))
@@ -141,7 +141,7 @@ class KeptProcess:
 
     async def stop(self, grace_s: float) -> None:
         """End the process: SIGTERM, at most `grace_s` to drain, then SIGKILL."""
-        self._is_stopping = True
+        self._stopping.set()
         for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 5.0)):
             if not self._is_alive():
                 break

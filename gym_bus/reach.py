@@ -54,9 +54,10 @@ def url_of(listening: socket.socket) -> str:
 
 
 def probe(url: str) -> str:
-    """Return a command for `sh` that says `gateway reached` and ends with 0 if the gateway at `url` answers within ten seconds.
+    """Return a command for `sh` that says `gateway reached` and ends with 0 if the gateway at `url` answers.
 
-    It uses what is there: curl, wget (busybox's too), Python, Node or bash; with none of them it ends with 127.
+    It waits ten seconds, and uses what is there: curl, Python, Node, bash, wget, and where there is a wget that cannot do it or none,
+    nc; with none of them it ends with 127. Some builds of busybox have a wget that crashes.
     """
     where = shlex.quote(f"{url.rstrip('/')}/healthz")
     host, _, port = url.rstrip("/").partition("://")[2].rpartition(":")
@@ -66,15 +67,19 @@ def probe(url: str) -> str:
     )
     node = "fetch(process.argv[1]).then(r=>r.text()).then(t=>console.log(t))"
     bash = 'exec 3<>"/dev/tcp/$0/$1"; printf "GET /healthz HTTP/1.0\\r\\n\\r\\n" >&3; cat <&3'
+    nc = f"(printf 'GET /healthz HTTP/1.0\\r\\n\\r\\n'; sleep 1) | nc -w {PROBE_S} {bare} {shlex.quote(port)}"
     return f"""
 has() {{ command -v "$1" >/dev/null 2>&1; }}
+got() {{ wget -q -T {PROBE_S} -O - "$@" {where}; }}
 ask() {{
     if has curl; then curl -sS --noproxy '*' -m {PROBE_S} {where}
-    elif has wget; then wget -q -Y off -T {PROBE_S} -O - {where} 2>/dev/null || wget -q --no-proxy -T {PROBE_S} -O - {where}
     elif has python3; then env -u http_proxy -u HTTP_PROXY python3 -c {shlex.quote(python)} {where}
     elif has node; then timeout {PROBE_S} node -e {shlex.quote(node)} {where}
     elif has bash; then timeout {PROBE_S} bash -c {shlex.quote(bash)} {bare} {shlex.quote(port)}
-    else echo 'no curl, wget, python3, node or bash here to probe with' >&2; exit 127
+    elif has wget && {{ got -Y off || got --no-proxy; }} 2>/dev/null; then :
+    elif has nc; then {nc}
+    elif has wget; then got -Y off || got --no-proxy
+    else echo 'no curl, python3, node, bash, wget or nc here to probe with' >&2; exit 127
     fi
 }}
 answer=$(ask) || exit $?

@@ -20,6 +20,11 @@ def status_path(data_dir: Path) -> Path:
     return data_dir / "supervisor" / "status.json"
 
 
+def gateway_wish(data_dir: Path) -> Path:
+    """Return the file that is there while a gateway is wanted."""
+    return data_dir / "supervisor" / "gateway-wanted"
+
+
 def logs_dir(data_dir: Path) -> Path:
     """Return where the processes' output goes."""
     return data_dir / "logs"

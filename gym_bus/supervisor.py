@@ -1,4 +1,4 @@
-"""The supervisor of one data directory: keeps its bus, its actor hosts and its projector alive.
+"""The supervisor of one data directory: keeps its bus, its actor hosts and its projector alive, and its gateway if one is wanted.
 
     python -m gym_bus.supervisor
 
@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from gym_bus.errors import GymBusError
+from gym_bus.gateway_file import GATEWAY
+from gym_bus.kept_gateway import KeptGateway, give_up_gateway
 from gym_bus.kept_process import KeptProcess, children_environment, spawn_detached
 from gym_bus.locks import try_lock, write_owner
 from gym_bus.settings import Settings, load_settings
@@ -36,8 +38,8 @@ Command = Callable[[str], Sequence[str]]
 
 
 def host_command(host_id: str) -> Sequence[str]:
-    """Return the command line of a host, or of the projector."""
-    kinds = "projector" if host_id == PROJECTOR else HOST_KINDS
+    """Return the command line of a host, of the projector, or of the gateway."""
+    kinds = {PROJECTOR: "projector", GATEWAY: "gateway"}.get(host_id, HOST_KINDS)
     return (sys.executable, "-m", "actors.host", "--kinds", kinds, "--host-id", host_id)
 
 
@@ -110,6 +112,7 @@ class Supervisor:
             KeptProcess(name, host_lock(settings.data_dir, name), starter(name))
             for name in (*host_ids(settings), PROJECTOR)
         ]
+        self.gateway = KeptGateway(settings.data_dir, starter(GATEWAY), settings.drain_s)
         self.bus: Any = Bus(settings)
 
     def stop(self) -> None:
@@ -124,7 +127,7 @@ class Supervisor:
             "state": "stopping" if self._stopping.is_set() else "running",
             "bus": self.bus.status(),
             "store": self.bus.store,
-            "processes": {process.name: process.status() for process in self.processes},
+            "processes": {p.name: p.status() for p in self.processes} | self.gateway.status(),
         }
 
     async def run(self, make_bus: Callable[[Settings], Any] | None = None) -> None:
@@ -138,7 +141,7 @@ class Supervisor:
             await asyncio.sleep(0)
             if make_bus is not None:
                 self.bus = make_bus(self.settings)
-            works = (self.bus.keep(), self._keep_projector(projector), self.bus.watch_store())
+            works = (self.bus.keep(), self._keep_projector(projector), self.gateway.follow(), self.bus.watch_store())
             tasks += [group.create_task(work) for work in (*works, self._write_status(), self._exit_when_idle())]
             await self._stopping.wait()
             await self._stop_all()
@@ -156,6 +159,7 @@ class Supervisor:
     async def _stop_all(self) -> None:
         *hosts, projector = self.processes
         await asyncio.gather(*(host.stop(self.settings.drain_s + STOP_MARGIN_S) for host in hosts))
+        await self.gateway.stop()  # the hosts' agents may have needed it to the end
         await projector.stop(self.settings.drain_s)
         await self.bus.stop()
 
@@ -178,6 +182,7 @@ class Supervisor:
                 continue
             idle_since = idle_since or time.monotonic()
             if time.monotonic() - idle_since >= self.settings.idle_exit_s:
+                give_up_gateway(self.settings.data_dir)
                 self.stop()
                 return
 

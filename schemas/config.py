@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
+from schemas.readiness import Install
 from schemas.sandboxes import Bubblewrap, Checkpoints, SandboxConfig
 from schemas.tokens import LogprobKind
 from schemas.values import Sampling, Seconds
@@ -351,6 +352,7 @@ class RunConfig(Frozen):
     agent: SimpleAgent = SimpleAgent()
     model: ModelConfig = Field(default_factory=ScriptedModel)
     sandbox: SandboxConfig = Field(default_factory=Bubblewrap)
+    install: Install | None = None
     checkpoints: Checkpoints = Checkpoints()
     grading_sandbox: SandboxConfig | None = None
     responses_create_params: Sampling = Sampling()

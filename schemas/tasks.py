@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from schemas.base import Frozen
+from schemas.readiness import Install
 from schemas.values import BlobRef, Message
 
 
@@ -25,13 +26,14 @@ class Task(Frozen):
     """One task of a taskset.
 
     `index` is the task's position in the unshuffled source and names its rollouts; `verifier_data` (the
-    expected answer, the generator's entry) goes to the verifier only.
+    expected answer, the generator's entry) goes to the verifier only. Its `install`, if it has one, takes the place of the run's.
     """
 
     index: int = Field(ge=0)
     input: TaskInput
     verifier: str
     verifier_data: dict[str, Any]
+    install: Install | None = None
 
     @property
     def task_id(self) -> str:

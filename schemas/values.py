@@ -74,6 +74,8 @@ FailureKind = Literal[
     "replay_diverged",
     "sandbox_unavailable",
     "sandbox_create_failed",
+    "install_failed",
+    "gateway_unreachable",
     "sandbox_lost",
     "checkpoint_failed",
     "tool_lost",
@@ -86,7 +88,7 @@ FailureKind = Literal[
     "parked",
 ]
 
-HALTING: frozenset[str] = frozenset({"provider_auth", "sandbox_unavailable"})
+HALTING: frozenset[str] = frozenset({"provider_auth", "sandbox_unavailable", "gateway_unreachable"})
 """Failures that every further rollout would meet too: they pause the run instead of using up attempts."""
 
 

@@ -135,6 +135,7 @@ class RolloutMachine:
             model=config.model,
             sandbox=config.sandbox,
             checkpoints=config.checkpoints,
+            install=self._task.install or config.install,
             sampling=sampling,
             budget=config.budget,
         )

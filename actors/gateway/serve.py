@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import resource
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,9 @@ from actors.gateway.grants import gateway_key
 from gym_bus.blobs import DirectoryBlobs
 from gym_bus.clock import SystemClock
 from gym_bus.codec import Codec
+from gym_bus.errors import Permanent
 from gym_bus.event_log import EventLog
+from gym_bus.gateway_file import SOCKET_FILE, GatewayAddress, gateway_directory, read_address, write_address
 from gym_bus.nats_bus import connect
 from gym_bus.reach import listen_at, url_of
 from gym_bus.redaction import Redactor
@@ -41,7 +43,6 @@ GRACE_S: Final = 5
 RECORDED_WITHIN_S: Final = 3.0
 HEAD_MAX_BYTES: Final = 256 * 1024
 HEAD_WITHIN_S: Final = 30.0
-ADDRESS_FILE: Final = "gateway.json"
 
 
 class _Server(uvicorn.Server):
@@ -107,30 +108,45 @@ class _Protocol(HttpToolsProtocol):
 def listening(settings: Settings, directory: Path) -> Generator[tuple[list[socket.socket], dict[str, str]]]:
     """Give bound sockets, and where they are: `url`, `socket`, and with a `default_host` what others reach: `remote_url`.
 
-    The unix socket's file is removed afterwards.
+    Ports that nobody chose are those of the last time, if they are free: what is in a sandbox outlives a gateway. Whoever gets a
+    connection at the unix socket finds the addresses written down. Its file is removed afterwards.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "gateway.sock"
+    path = directory / SOCKET_FILE
     path.unlink(missing_ok=True)
-    sockets = [socket.create_server((settings.gateway_host, settings.gateway_port), backlog=BACKLOG)]
-    where = {"url": url_of(sockets[0]), "socket": str(path)}
+    last, remote_url = read_address(directory), None
+    sockets: list[socket.socket] = []
     try:
-        if settings.default_host:
-            sockets.append(listen_at(settings.default_host, settings.gateway_port, BACKLOG))
-            where["remote_url"] = url_of(sockets[-1])
+        sockets.append(_listen(_listen_here(settings.gateway_host), settings.gateway_port, last.url if last else None))
+        if default_host := settings.default_host:
+            there = partial(listen_at, default_host, backlog=BACKLOG)
+            sockets.append(_listen(there, settings.gateway_port, last.remote_url if last else None))
+            remote_url = url_of(sockets[-1])
+        address = GatewayAddress(url_of(sockets[0]), str(path), remote_url)
         unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sockets.append(unix)
         unix.bind(str(path))
         path.chmod(0o600)
+        write_address(directory, address)
         unix.listen(BACKLOG)
-        written = directory / f".{ADDRESS_FILE}"
-        written.write_text(json.dumps(where) + "\n", encoding="utf-8")
-        written.replace(directory / ADDRESS_FILE)
-        yield sockets, where
+        yield sockets, address.said()
     finally:
         for listener in sockets:
             listener.close()
         path.unlink(missing_ok=True)
+
+
+def _listen_here(host: str) -> Callable[[int], socket.socket]:
+    return lambda port: socket.create_server((host, port), backlog=BACKLOG)
+
+
+def _listen(listen: Callable[[int], socket.socket], port: int, last_url: str | None) -> socket.socket:
+    """Listen at `port`; if that is any, at the one of `last_url`, else at any."""
+    last_port = "" if port or last_url is None else last_url.rpartition(":")[2]
+    if last_port.isdigit():
+        with contextlib.suppress(OSError, Permanent):
+            return listen(int(last_port))
+    return listen(port)
 
 
 def server_for(gateway: Gateway) -> uvicorn.Server:
@@ -169,7 +185,7 @@ async def run_gateway(settings: Settings, host_id: str, worker: str, address: Bu
     codec = Codec(DirectoryBlobs(settings.data_dir / "blobs"), redactor)
     clock = SystemClock()
     backends = Backends(secrets_store, redactor, settings.session_slots)
-    directory = settings.data_dir / "hosts" / host_id
+    directory = gateway_directory(settings.data_dir, host_id)
     # A client waits for two appends of each call: the time that gathering saves the processors is not the gateway's to spend.
     name = f"{worker}/{USER}"
     async with connect(address.url, USER, address.passwords[USER], name=name, gather_s=0.0) as bus:

@@ -102,6 +102,7 @@ def replace(state: SessionState) -> Sequence[Draft]:
         restore=box.snapshot,
         seen=tuple(seen),
         again=tuple(again),
+        install=state.request.install,
     )
     return (*drafts, Draft(wanted, box.request_id))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from actors.sandbox import install as installs
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import AwaitAnswer, Effect
 from schemas.base import Event, Frozen
@@ -26,6 +27,8 @@ from schemas.events import (
     SandboxCreated,
     SandboxDestroyed,
     SandboxFailed,
+    SandboxInstalled,
+    SandboxInstallStarted,
     SandboxLost,
     SandboxRequested,
     SessionClosed,
@@ -89,6 +92,7 @@ class BoxState(Frozen):
     request: SandboxRequested
     request_id: str
     key: str
+    install: installs.InstallView = installs.InstallView()
     is_created: bool = False
     is_lost: bool = False
     lost_reason: str | None = None
@@ -117,7 +121,7 @@ class BoxMachine:
             raise TypeError(request.type)
         return BoxState(request=data, request_id=request.event_id, key=sandbox_key(request.attempt, data.number))
 
-    def evolve(self, state: BoxState, event: Envelope) -> BoxState:  # noqa: C901, PLR0911  one arm an event
+    def evolve(self, state: BoxState, event: Envelope) -> BoxState:  # noqa: C901, PLR0911, PLR0912  one arm an event
         """Fold one event."""
         data = event.data
         match data:
@@ -133,6 +137,8 @@ class BoxMachine:
                 return state if is_known else _with(state, wanted=(*state.wanted, Wanted(request_id=event.event_id)))
             case CheckpointSaved() | CheckpointFailed():
                 return _kept(state, data)
+            case SandboxInstallStarted() | SandboxInstalled() if event.key == state.key:
+                return _with(state, install=installs.note(state.install, data))
             case SandboxCreated() if data.request_id == state.request_id:
                 return _with(state, is_created=True)
             case SandboxFailed() if data.request_id == state.request_id:
@@ -155,7 +161,9 @@ class BoxMachine:
 
     def taken_over(self, state: BoxState) -> BoxState:
         """The machine is gone with its holder."""
-        return _with(state, lost_reason=state.lost_reason or DIED) if state.is_created and not state.is_over else state
+        if not state.is_created:
+            return _with(state, install=installs.taken_over(state.install))
+        return _with(state, lost_reason=state.lost_reason or DIED) if not state.is_over else state
 
     def decide(self, state: BoxState, now: datetime) -> Sequence[Draft]:  # noqa: ARG002  nothing here depends on time
         """Answer for what is lost, and for commands whose session is giving the machine up."""
@@ -164,6 +172,8 @@ class BoxMachine:
             drafts += [_lost(call, OVER) for call in state.calls]
             drafts += [_not_kept(wanted, OVER) for wanted in state.wanted]
             return (*drafts, *(Draft(SandboxDestroyed(request_id=late), late) for late in state.late_closes))
+        if not state.is_created:
+            drafts += installs.decide(state.request, state.request_id, state.install)
         if not state.lost_reason:
             return (*drafts, *(_lost(call, ABANDONED) for call in state.calls)) if state.is_closing else drafts
         if not state.is_lost:
@@ -181,7 +191,7 @@ class BoxMachine:
         if state.lost_reason:
             return (AwaitAnswer("close"),)
         if not state.is_created:
-            return (CreateBox("create"),)
+            return installs.pending(state.install) or (CreateBox("create"),)
         keeping = (KeepFiles(f"keep-{state.kept}"),) if state.wanted else ()
         if state.is_closing:
             return keeping or (DestroyBox("destroy"),)

@@ -6,13 +6,15 @@ import asyncio
 from typing import Any, Final
 
 from actors.sandbox.box import BoxState, CreateBox, DestroyBox, KeepFiles, RunCommand
+from actors.sandbox.door import Doors
+from actors.sandbox.failures import SEED_ERRORS, seed_failure
 from actors.sandbox.held import HeldBox
 from actors.sandbox.making import Maker
 from gym_bus.errors import GymBusError
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
 from gym_bus.subjects import CLAIM, event_subject
-from providers.sandboxes.base import BoxLost, BoxReplaced, CreateFailed, SandboxUnavailable
+from providers.sandboxes.base import BoxLost, BoxReplaced
 from providers.sandboxes.phases import phase_of
 from providers.sandboxes.snapshots import TooLarge
 from schemas.events import (
@@ -33,25 +35,29 @@ RESTORED_WITHIN_S: Final = 900.0
 class BoxHandlers:
     """The handlers of a box's effects; `place` is this host's id."""
 
-    def __init__(self, maker: Maker, place: str) -> None:
-        """Drive what `maker` makes, at `place`."""
+    def __init__(self, maker: Maker, place: str, doors: Doors) -> None:
+        """Drive what `maker` makes, at `place`; `doors` lead to the gateway."""
         self._maker = maker
+        self._doors = doors
         self._place = place
 
     async def create(self, drive: Drive[BoxState], effect: CreateBox) -> Outcome:  # noqa: ARG002  nothing to know but the state
-        """Make the machine, with the files of a checkpoint if it follows one that was lost."""
+        """Make the machine, unless it was made to be made ready, with the files of a checkpoint if it follows one that was lost."""
         request, request_id = drive.state.request, drive.state.request_id
         try:
-            held, provider = await self._maker.make(drive, request.sandbox)
+            held, provider = await self._maker.made(drive, request.sandbox)
             if request.restore:
+                if request.install:
+                    await held.clear(f"{request_id}/clear")
                 async with asyncio.timeout(RESTORED_WITHIN_S):
                     await held.restore(request.restore)
-            if change := phase_of(request.sandbox, request.phase):
+            if change := phase_of(request.sandbox, request.phase, held.phase):
                 await held.enter(change)
-        except SandboxUnavailable as error:
-            failure = Failure(kind="sandbox_unavailable", message=str(error), stage="seed")
-        except (CreateFailed, GymBusError, OSError, TimeoutError) as error:
-            failure = Failure(kind="sandbox_create_failed", message=str(error) or "out of time", stage="seed")
+            url = None
+            if request.gateway:
+                url = await self._doors.open(held.box, request.sandbox, request.gateway, request_id)
+        except SEED_ERRORS as error:
+            failure = seed_failure(error)
         else:
             able = tuple(sorted(provider.capabilities))
             created = SandboxCreated(
@@ -61,6 +67,7 @@ class BoxHandlers:
                 capabilities=able,
                 phase=change.phase if change else None,
                 allow=change.allow if change else (),
+                gateway_url=url,
             )
             return Draft(created, request_id)
         await self._maker.end(drive)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from gym_bus.blobs import Blobs
 from gym_bus.errors import Permanent
 from providers.sandboxes.base import Box
 from providers.sandboxes.capabilities import WithEgress, WithSnapshots
 from providers.sandboxes.enclosed_box import EnclosedBox
-from providers.sandboxes.phases import PhaseChanged
+from providers.sandboxes.phases import Phase, PhaseChanged
 from providers.sandboxes.snapshots import load
 from schemas.events import CheckpointSaved
 from schemas.snapshots import Manifest
 from schemas.values import BlobRef, NetworkAttempt
+
+CLEAR: Final = "chmod -R u+rwX . 2>/dev/null; rm -rf ./* ./.[!.]* ./..?*"
+CLEARED_WITHIN_S: Final = 300.0
 
 
 class HeldBox:
@@ -26,7 +29,13 @@ class HeldBox:
         """Keep the files of `box` in `blobs`."""
         self.box = box
         self._blobs = blobs
+        self.phase: Phase | None = None
+        self._reaches = False
         self._last: Manifest | None = None
+
+    async def clear(self, key: str) -> None:
+        """Remove everything from the workspace, as the user that commands run as; what it cannot remove stays."""
+        await self.box.exec(CLEAR, key=key, timeout_s=CLEARED_WITHIN_S)
 
     async def restore(self, ref: BlobRef) -> None:
         """Fill the new machine with the files of a snapshot; raises what `WithSnapshots.restore` does."""
@@ -52,12 +61,12 @@ class HeldBox:
 
     async def enter(self, change: PhaseChanged) -> None:
         """Let the machine reach what its phase allows; raises what `WithEgress.allow` does."""
-        if not change.allow:
-            return
-        if not isinstance(self.box, WithEgress):
-            msg = "this type of sandbox cannot be held to a list of hosts: choose another `sandbox.type`"
-            raise Permanent(msg)
-        await self.box.allow(change.allow, change.phase)
+        if change.allow or self._reaches:  # what the phase before could reach it can no longer
+            if not isinstance(self.box, WithEgress):
+                msg = "this type of sandbox cannot be held to a list of hosts: choose another `sandbox.type`"
+                raise Permanent(msg)
+            await self.box.allow(change.allow, change.phase)
+        self.phase, self._reaches = change.phase, bool(change.allow)
 
     def network(self) -> dict[str, Any]:
         """Return what the machine tried to reach since the last time, as events have it."""

@@ -43,6 +43,12 @@ class Maker:
         drive.held = held
         return held, provider
 
+    async def made(self, drive: Drive[Any], sandbox: SandboxConfig) -> tuple[HeldBox, SandboxProvider]:
+        """Return the drive's machine, which is made if it has none yet; raises what `make` does."""
+        if drive.held is not None:
+            return drive.held, self._provider_for(sandbox)
+        return await self.make(drive, sandbox)
+
     async def end(self, drive: Drive[Any]) -> None:
         """End the drive's machine, if it has one; safe to repeat."""
         held: HeldBox | None = drive.held

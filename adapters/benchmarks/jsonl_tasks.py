@@ -9,11 +9,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from adapters.benchmarks import tested_tasks
 from adapters.benchmarks.answers import INSTRUCTION, shown, tagged_answer
 from adapters.benchmarks.base import Grade
 from gym_bus.errors import BadTaskset
 from schemas.config import JsonlTaskset
+from schemas.readiness import Install
 from schemas.tasks import Evidence, Task, TaskInput
 from schemas.values import Message
 
@@ -35,7 +38,7 @@ def load(config: JsonlTaskset) -> list[Task]:
     lines: dict[str, int] = {}
     for number, row in _rows(path):
         question = _text(row, config.question_key, path, number)
-        with_tests = _tested(row, path, number)
+        with_tests, install = _tested(row, path, number), _install(row, path, number)
         answer = "" if with_tests else _text(row, config.answer_key, path, number)
         task_id = _own_id(row, path, number)
         if task_id is None:
@@ -47,12 +50,13 @@ def load(config: JsonlTaskset) -> list[Task]:
             messages = (Message(role="user", content=question),)
             given = TaskInput(task_id=task_id, messages=messages, hands_in=with_tests.hands_in)
             data = with_tests.verifier_data()
-            tasks.append(Task(index=len(tasks), input=given, verifier=tested_tasks.VERIFIER, verifier_data=data))
+            verifier = tested_tasks.VERIFIER
+            tasks.append(Task(index=len(tasks), input=given, verifier=verifier, verifier_data=data, install=install))
             continue
         messages = (Message(role="user", content=f"{question}\n\n{INSTRUCTION}"),)
         given = TaskInput(task_id=task_id, messages=messages)
         data = {"answer": answer.rpartition(FINAL_ANSWER)[2].strip()}
-        tasks.append(Task(index=len(tasks), input=given, verifier=VERIFIER, verifier_data=data))
+        tasks.append(Task(index=len(tasks), input=given, verifier=VERIFIER, verifier_data=data, install=install))
     if not tasks:
         raise BadTaskset(f"{path}: no tasks in it")
     return tasks
@@ -157,6 +161,19 @@ def _tested(row: Mapping[str, Any], path: Path, number: int) -> tested_tasks.Tes
         return tested_tasks.tested(row)
     except ValueError as error:
         raise BadTaskset(f"{path}:{number}: {error}") from error
+
+
+def _install(row: Mapping[str, Any], path: Path, number: int) -> Install | None:
+    """Return what makes the row's machine ready, None if it says nothing of that."""
+    if row.get("install") is None:
+        return None
+    try:
+        return Install.model_validate(row["install"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(("install", *map(str, first["loc"])))
+        msg = f'{path}:{number}: {where}: {first["msg"]}; want {{"command": …, "timeout_s": …}}'
+        raise BadTaskset(msg) from error
 
 
 def _own_id(row: Mapping[str, Any], path: Path, number: int) -> str | None:

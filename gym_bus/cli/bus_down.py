@@ -23,17 +23,17 @@ MARGIN_S: Final = 45.0
 async def stop_everything(settings: Settings) -> list[str]:
     """Stop the supervisor (which stops all else), then what was left without one; return what was stopped."""
     stopped = []
-    if await _end(supervisor_lock(settings.data_dir), 2 * settings.drain_s + MARGIN_S):
+    if await end_holder(supervisor_lock(settings.data_dir), 2 * settings.drain_s + MARGIN_S):
         stopped.append("supervisor and what it kept")
     hosts = sorted((settings.data_dir / "hosts").glob("*/lock"))
-    ended = await asyncio.gather(*(_end(lock, settings.drain_s + MARGIN_S) for lock in hosts))
+    ended = await asyncio.gather(*(end_holder(lock, settings.drain_s + MARGIN_S) for lock in hosts))
     stopped += [lock.parent.name for lock, was_running in zip(hosts, ended, strict=True) if was_running]
     if not settings.bus_url and await asyncio.to_thread(EmbeddedServer(settings.data_dir / "bus").stop):
         stopped.append("bus")
     return stopped
 
 
-async def _end(lock: Path, patience_s: float) -> bool:
+async def end_holder(lock: Path, patience_s: float) -> bool:
     """End the holder of a lock and wait for it; say whether there was one. Raises `Retryable` if it does not end."""
     pid = owner_pid(lock)
     if pid is None:

@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "log": ("gym_bus.cli.log:group", "Show the events of a run, or follow them."),
     "sql": ("gym_bus.cli.sql:command", "Ask the projection of the log anything."),
     "bus": ("gym_bus.cli.bus:group", "Start, stop and look at the bus and its processes."),
+    "gateway": ("gym_bus.cli.gateway:group", "Start, stop and look at the gateway by which agents call their model."),
     "dlq": ("gym_bus.cli.dlq:group", "List requests that nobody could finish, and try them again."),
     "doctor": ("gym_bus.cli.doctor:command", "Check processes, store and the log's invariants."),
 }

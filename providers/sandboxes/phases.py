@@ -46,7 +46,7 @@ def enter(policy: NetworkPolicy, now: Phase | None, phase: Phase) -> PhaseChange
     return PhaseChanged(phase, reach_in(policy, phase).allow)
 
 
-def phase_of(sandbox: SandboxConfig, phase: Phase) -> PhaseChanged | None:
-    """Return the phase that a new machine begins in; None for one whose configuration says nothing of hosts."""
+def phase_of(sandbox: SandboxConfig, phase: Phase, now: Phase | None = None) -> PhaseChanged | None:
+    """Return the phase that a machine enters, from `now` (None: it is new); None for one whose configuration says nothing of hosts."""
     policy = getattr(sandbox, "network", None)
-    return enter(policy, None, phase) if isinstance(policy, NetworkPolicy) else None
+    return enter(policy, now, phase) if isinstance(policy, NetworkPolicy) else None

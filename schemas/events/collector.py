@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from schemas.base import Answer, Event
 from schemas.config import Budgets, ModelConfig, RunConfig, SimpleAgent
+from schemas.readiness import Install
 from schemas.sandboxes import Checkpoints, SandboxConfig
 from schemas.tasks import Evidence, TaskInput
 from schemas.values import BlobRef, Failure, Sampling
@@ -123,6 +124,7 @@ class SessionRequested(Event):
     sampling: Sampling
     budget: Budgets = Budgets()
     checkpoints: Checkpoints = Checkpoints()
+    install: Install | None = None
 
 
 class VerdictRequested(Event):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from schemas.base import Answer, Event
+from schemas.readiness import GatewayDoor, Install
 from schemas.sandboxes import SandboxConfig
 from schemas.tasks import Evidence
 from schemas.values import AskedAgain, BlobRef, Failure
@@ -14,7 +15,8 @@ class SandboxRequested(Event):
     """A session asks for a machine, its `number`-th; each one after the first follows one that was lost.
 
     It begins with the files of `restore`. What that does not hold yet is done again: first what was `seen` by the model, which must
-    come out as it did, then what is open (`again`). `phase` says which of its network's lists of hosts holds.
+    come out as it did, then what is open (`again`). `phase` says which of its network's lists of hosts holds. `install` is run in it
+    first. With a `gateway` it is to reach the model gateway of its host.
     """
 
     TYPE: ClassVar[str] = "sandbox_requested.v1"
@@ -26,6 +28,8 @@ class SandboxRequested(Event):
     seen: tuple[AskedAgain, ...] = ()
     again: tuple[AskedAgain, ...] = ()
     phase: Literal["install", "agent", "verify"] = "agent"
+    install: Install | None = None
+    gateway: GatewayDoor | None = None
 
 
 class ToolCallRequested(Event):

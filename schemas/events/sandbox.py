@@ -12,6 +12,7 @@ class SandboxCreated(Answer):
     """A machine is ready at `place`; requests about it are addressed there.
 
     It may reach the hosts in `allow` and no others, in this `phase`, None if it has no network to be told about.
+    The model gateway has answered it at `gateway_url`, if it was asked for with a door to that.
     """
 
     TYPE: ClassVar[str] = "sandbox_created.v1"
@@ -21,6 +22,44 @@ class SandboxCreated(Answer):
     capabilities: tuple[str, ...] = ()
     phase: str | None = None
     allow: tuple[str, ...] = ()
+    gateway_url: str | None = None
+
+
+class SandboxInstallStarted(Event):
+    """A machine is about to be made and made ready, by the `install` of its request: from here on that may have run.
+
+    It may reach the hosts in `allow`, in this `phase`, None if it has no network to be told about. Each `number` after the first is
+    another machine's: the one before was lost with the process that held it.
+    """
+
+    TYPE: ClassVar[str] = "sandbox_install_started.v1"
+
+    number: int = 1
+    phase: str | None = None
+    allow: tuple[str, ...] = ()
+
+
+class SandboxInstalled(Event):
+    """The `install` of a machine came to an end, of which this says what `ToolCallCompleted` says of a command's.
+
+    `network` is what it tried to reach, as in `SandboxDestroyed`. There is no machine unless it ended by itself, with 0. `lost` says
+    how the machine was lost with it, if it was. `number` is that of its `SandboxInstallStarted`.
+    """
+
+    TYPE: ClassVar[str] = "sandbox_installed.v1"
+
+    number: int = 1
+    phase: str | None = None
+    allow: tuple[str, ...] = ()
+    exit_code: int | None
+    output: str
+    output_bytes: int
+    truncated: bool = False
+    ended_by: Literal["exit", "signal", "timeout", "out_of_memory"] = "exit"
+    duration_s: float
+    lost: str | None = None
+    network: tuple[NetworkAttempt, ...] = ()
+    network_dropped: int = 0
 
 
 class SandboxFailed(Answer):

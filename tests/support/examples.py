@@ -13,6 +13,7 @@ from schemas.base import Event
 from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolUse, Turn
 from schemas.envelope import Envelope
 from schemas.ids import RUN_LEVEL
+from schemas.readiness import GatewayDoor, Install
 from schemas.tasks import Evidence, TaskInput
 from schemas.tokens import CallTokens
 from schemas.values import AskedAgain, BlobRef, Failure, Message, NetworkAttempt, Sampling, ToolCall, Usage
@@ -88,6 +89,7 @@ _TRIED: Final = NetworkAttempt(
     phase="agent",
 )
 _CHECKPOINTS: Final = sandboxes.Checkpoints(when="never", max_restores=7, restore_in=_BOX)
+_INSTALL: Final = Install(command="make ready", timeout_s=90)
 _RUN: Final = config.RunConfig(
     taskset=config.ReasoningGymTaskset(
         datasets=(config.ReasoningGymDataset(name="chain_sum", size=9, seed=2, config={"min_terms": 2}),)
@@ -95,6 +97,7 @@ _RUN: Final = config.RunConfig(
     agent=_AGENT,
     model=_OPENAI,
     sandbox=sandboxes.UnsafeLocal(limits=_LIMITS, ledger_path="/ledger"),
+    install=_INSTALL,
     checkpoints=_CHECKPOINTS,
     grading_sandbox=_BOX,
     responses_create_params=_SAMPLING,
@@ -150,6 +153,7 @@ _ALL: Final[tuple[Event, ...]] = (
         sampling=_SAMPLING,
         budget=_BUDGETS,
         checkpoints=_CHECKPOINTS,
+        install=_INSTALL,
     ),
     events.VerdictRequested(
         verifier="sum", verifier_data={"answer": 4, "tolerance": 1e-9}, evidence=_EVIDENCE, sandbox=_BOX
@@ -162,6 +166,8 @@ _ALL: Final[tuple[Event, ...]] = (
         seen=(AskedAgain(turn=1, index=0, tries=1),),
         again=(AskedAgain(turn=2, index=1, tries=2),),
         phase="verify",
+        install=_INSTALL,
+        gateway=GatewayDoor(port=9000),
     ),
     events.CheckpointRequested(number=2),
     events.ToolCallRequested(
@@ -241,7 +247,28 @@ _ALL: Final[tuple[Event, ...]] = (
     events.ModelCallLate(request_id="q", turn=2, parts=(Text(text="4"),), usage=Usage(output_tokens=1), was_shown=True),
     events.BudgetExhausted(scope="run", limit="cost_usd", allowed=20, used=20.5),
     events.SandboxCreated(
-        request_id="q", place="h0", provider="bubblewrap", capabilities=("files",), phase="agent", allow=("a.example",)
+        request_id="q",
+        place="h0",
+        provider="bubblewrap",
+        capabilities=("files",),
+        phase="agent",
+        allow=("a.example",),
+        gateway_url="http://127.0.0.1:9000",
+    ),
+    events.SandboxInstallStarted(number=2, phase="install", allow=("m.example",)),
+    events.SandboxInstalled(
+        number=2,
+        phase="install",
+        allow=("m.example",),
+        exit_code=137,
+        output=ODD_TEXT,
+        output_bytes=200_000,
+        truncated=True,
+        ended_by="out_of_memory",
+        duration_s=2.5,
+        lost="out of memory",
+        network=(_TRIED,),
+        network_dropped=3,
     ),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
     events.SandboxLost(reason="out of memory", is_replaced=True, network=(_TRIED,), network_dropped=3),

@@ -1,7 +1,7 @@
 # ruff: noqa: ASYNC240  small files of tests
 """Machines of simulated runs that have files and can be broken.
 
-They know `append FILE TEXT`, `cat FILE`, `check FILE LINES` and `count`.
+They know `append FILE TEXT`, `cat FILE`, `check FILE LINES`, `count`, `fail`, and how a workspace is cleared.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from actors.sandbox.held import CLEAR
 from gym_bus.blobs import Blobs
 from gym_bus.errors import Permanent
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult
@@ -57,6 +58,13 @@ class FileBox:
             case "check":
                 is_good = (self.root / words[0]).read_text().count("\n") == int(words[1]) and bool(self.tests)
                 return ExecResult(0 if is_good else 1, "", 0, truncated=False, ended_by="exit", duration_s=0.01)
+            case "fail":
+                return ExecResult(3, "no such package", 15, truncated=False, ended_by="exit", duration_s=0.01)
+            case "chmod":
+                assert command == CLEAR
+                for path in self.root.iterdir():
+                    path.unlink()
+                output = ""
             case _:
                 output = f"{self._provider.commands}\n"
         self._provider.after_command(self)

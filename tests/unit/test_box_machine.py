@@ -44,7 +44,7 @@ def lost(index: int, reason: str) -> ToolCallLost:
 def new() -> Case[BoxState]:
     request = EXAMPLES["sandbox_requested.v1"]
     assert isinstance(request, SandboxRequested)
-    first = request.replaced(number=1, restore=None)
+    first = request.replaced(number=1, restore=None, install=None)
     return Case(BoxMachine(), BoxMachine().begin(envelope(first, "box")))
 
 

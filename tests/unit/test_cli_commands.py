@@ -41,6 +41,7 @@ SUBCOMMANDS = {
     "eval": ("run", "attach", "status", "cancel", "resume", "samples"),
     "log": ("show", "tail", "export"),
     "bus": ("up", "down", "status"),
+    "gateway": ("up", "down", "status"),
     "dlq": ("list", "redrive"),
 }
 

@@ -11,6 +11,7 @@ from gym_bus.config import config_digest, difference, gather, key_of_model, make
 from gym_bus.config_text import Sourced, parse
 from gym_bus.errors import BadConfig
 from schemas.config import JsonlTaskset, OpenAIModel, ReasoningGymTaskset, RunConfig, ScriptedModel
+from schemas.readiness import Install
 
 TASKS = "taskset:\n  type: reasoning_gym\n  datasets: [{name: chain_sum}, {name: products}]\n"
 
@@ -240,3 +241,12 @@ def test_a_budget_of_money_needs_somebody_who_counts(tmp_path: Path) -> None:
     assert "budget.rollout.cost_usd" in complaint([file], *served, "budget.rollout.cost_usd=3")
     priced = resolved([file], *served, "budget.run.cost_usd=3", "model.prices={input: 1, output: 2}")
     assert priced.budget.run.cost_usd == 3
+
+
+def test_an_install_is_written_where_the_run_is(tmp_path: Path) -> None:
+    """In a file and on the command line; without a command there is none."""
+    path = write(tmp_path, TASKS + "install: {command: make ready, timeout_s: 90}\n")
+    assert resolved([path]).install == Install(command="make ready", timeout_s=90)
+    assert resolved([path], "install.timeout_s=5").install == Install(command="make ready", timeout_s=5)
+    assert resolved([write(tmp_path, TASKS)]).install is None
+    assert "install.command" in complaint([path], "install.command=")

@@ -12,6 +12,7 @@ from adapters.benchmarks import load_tasks
 from adapters.benchmarks.jsonl_tasks import grade
 from gym_bus.errors import BadTaskset
 from schemas.config import JsonlTaskset
+from schemas.readiness import Install
 from schemas.tasks import Evidence, Task
 
 
@@ -121,3 +122,29 @@ def test_answers_are_compared_as_mathematics(expected: str, answer: str | None, 
     if result.failure_reason:
         assert repr(expected) in result.failure_reason
         assert len(result.failure_reason) < 600
+
+
+def test_a_row_may_say_what_makes_its_machine_ready(tmp_path: Path) -> None:
+    """Whatever it is graded by."""
+    install = {"command": "make ready", "timeout_s": 5}
+    tests = {"test_command": "true", "artifacts": ["a"]}
+    plain, tested, bare = load(
+        tmp_path, "\n".join((row(install=install), row("r", install={"command": "x"}, **tests), row("s", install=None)))
+    )
+    assert plain.install == Install(command="make ready", timeout_s=5)
+    assert tested.install == Install(command="x")
+    assert bare.install is None
+
+
+@pytest.mark.parametrize(
+    ("install", "words"),
+    [
+        ("make", "install: Input should be"),
+        ({}, "install.command"),
+        ({"command": "x", "timeout_s": 0}, "install.timeout_s"),
+    ],
+)
+def test_an_install_that_says_something_else_is_refused(tmp_path: Path, install: Any, words: str) -> None:
+    with pytest.raises(BadTaskset, match=r"rows\.jsonl:1") as caught:
+        load(tmp_path, row(install=install))
+    assert words in str(caught.value)

@@ -20,7 +20,7 @@ from gym_bus.settings import Settings
 from tests.support.own_address import own_address
 from tests.support.upstream import served
 
-TOOLS = ["curl", "wget", "python3", "node", "bash"]
+TOOLS = ["curl", "wget", "python3", "node", "bash", "nc"]
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_a_gateway_says_where_others_reach_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tool", TOOLS)
 async def test_the_probe_works_with_whatever_is_there(tool: str, tmp_path: Path) -> None:
     """With one tool only: it finds a gateway, it notices somebody else, and that nobody is there."""
-    found = sys.executable if tool == "python3" else shutil.which(tool)
+    found = {"python3": sys.executable, "nc": shutil.which("busybox")}.get(tool) or shutil.which(tool)
     if found is None:
         pytest.skip(f"{tool} is not on this machine")
-    for name, path in {tool: found, **{n: shutil.which(n) for n in ("sh", "cat", "env", "timeout")}}.items():
+    for name, path in {tool: found, **{n: shutil.which(n) for n in ("sh", "cat", "env", "timeout", "sleep")}}.items():
         assert path
         (tmp_path / name).symlink_to(Path(path).resolve())  # noqa: ASYNC240  a moment
 

@@ -47,6 +47,8 @@ select type, case when fields = '' then [] else string_split(fields, ', ') end a
         || 'left_out bigint?, duration_s double?, paused_s double?'),
     ('sandbox_created.v1', ''),
     ('sandbox_failed.v1', ''),
+    ('sandbox_install_started.v1', ''),
+    ('sandbox_installed.v1', ''),
     ('sandbox_lost.v1', ''),
     ('sandbox_destroyed.v1', ''),
     ('collector_request_redriven.v1', ''),

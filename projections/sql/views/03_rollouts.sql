@@ -26,7 +26,9 @@ with attempts as (
     from attempts group by run_id, rollout_id
 ), retries as (
     select run_id, rollout_id, count(*) filter (retry_at is not null) as retried,
-        count(*) filter (retry_at is not null and failure_kind not in ('provider_auth', 'sandbox_unavailable')) as failures
+        count(*) filter (
+            retry_at is not null and failure_kind not in ('provider_auth', 'sandbox_unavailable', 'gateway_unreachable')
+        ) as failures
     from rollout_finished group by run_id, rollout_id
 ), calls as (
     select

@@ -7,5 +7,5 @@ select
     coalesce(tried->>'$.phase', '') as phase, shard, seq
 from (
     select *, unnest(from_json(data->'$.network', '["json"]')) as tried
-    from events where type in ('sandbox_destroyed.v1', 'sandbox_lost.v1', 'grading_done.v1') and (data->'$.network') is not null
+    from events where type in ('sandbox_destroyed.v1', 'sandbox_lost.v1', 'sandbox_installed.v1', 'grading_done.v1') and (data->'$.network') is not null
 );
