@@ -18,6 +18,7 @@ from actors.harness.handlers import ModelHandlers
 from actors.harness.session import SessionMachine
 from actors.sandbox.admission import Admission
 from actors.sandbox.box import BoxMachine
+from actors.sandbox.box_state import ABOUT_A_MACHINE
 from actors.sandbox.grading import GradingHandlers, GradingMachine
 from actors.sandbox.handlers import BoxHandlers
 from actors.sandbox.making import Maker
@@ -40,7 +41,6 @@ from schemas.config import ModelConfig, TasksetConfig
 from schemas.envelope import Envelope
 from schemas.events import (
     CheckpointFailed,
-    CheckpointRequested,
     CheckpointSaved,
     GradingDone,
     GradingFailed,
@@ -48,18 +48,18 @@ from schemas.events import (
     RequestParked,
     RunCancelled,
     RunRequested,
-    SandboxCloseRequested,
     SandboxCreated,
     SandboxDestroyed,
     SandboxFailed,
+    SandboxGivenBack,
+    SandboxLent,
     SandboxLost,
-    SandboxRequested,
+    SandboxRequestRefused,
     SessionClosed,
     SessionFailed,
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallLost,
-    ToolCallRequested,
     VerdictFailed,
     VerdictIssued,
 )
@@ -81,6 +81,9 @@ HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
         ("sandbox", SandboxFailed),
         ("sandbox", SandboxLost),
         ("sandbox", SandboxDestroyed),
+        ("sandbox", SandboxLent),
+        ("sandbox", SandboxGivenBack),
+        ("sandbox", SandboxRequestRefused),
         ("sandbox", ToolCallCompleted),
         ("sandbox", ToolCallFailed),
         ("sandbox", ToolCallLost),
@@ -91,7 +94,6 @@ HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
     "sandbox": (("harness", SessionClosed), ("harness", SessionFailed)),
     "verifier": (("sandbox", GradingDone), ("sandbox", GradingFailed), ("sandbox", RequestParked)),
 }
-OF_A_MACHINE: Final = (SandboxRequested, ToolCallRequested, CheckpointRequested, SandboxCloseRequested)
 HEARS_RUN: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
     "collector": (),
     "harness": (("collector", RunCancelled),),
@@ -209,7 +211,7 @@ def _box_of(asked: AggregateId, request: Envelope) -> AggregateId:
     """Return the machine that a request is about: it says which of its attempt's."""
     if isinstance(request.data, GradingRequested):
         return asked.sibling("sandbox", grading_key(request.attempt))
-    number = request.data.number if isinstance(request.data, OF_A_MACHINE) else 1
+    number = request.data.number if isinstance(request.data, ABOUT_A_MACHINE) else 1
     return asked.sibling("sandbox", sandbox_key(request.attempt, number))
 
 

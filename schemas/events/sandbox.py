@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from schemas.base import Answer, Event
-from schemas.values import BlobRef, Failure, NetworkAttempt
+from schemas.values import BlobRef, Failure, NetworkAttempt, Party
 
 
 class SandboxCreated(Answer):
@@ -56,6 +56,36 @@ class SandboxDestroyed(Answer):
 
     network: tuple[NetworkAttempt, ...] = ()
     network_dropped: int = 0
+
+
+class SandboxLent(Answer):
+    """A machine is `borrower`'s from now on, with `right`: one more than the last time it was lent. Older rights have ended."""
+
+    TYPE: ClassVar[str] = "sandbox_lent.v1"
+
+    borrower: Party
+    right: int
+
+
+class SandboxGivenBack(Answer):
+    """A machine is its owner's again, `right` has ended: its borrower gave it back, or the owner took it (`is_taken`).
+
+    `borrower` is None if it was not lent when the owner took it.
+    """
+
+    TYPE: ClassVar[str] = "sandbox_given_back.v1"
+
+    borrower: Party | None = None
+    right: int
+    is_taken: bool = False
+
+
+class SandboxRequestRefused(Answer):
+    """Something was asked about a machine by one who may not ask it, or that cannot be had; nothing was done."""
+
+    TYPE: ClassVar[str] = "sandbox_request_refused.v1"
+
+    failure: Failure
 
 
 class ToolCallCompleted(Answer):

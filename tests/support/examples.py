@@ -15,7 +15,7 @@ from schemas.envelope import Envelope
 from schemas.ids import RUN_LEVEL
 from schemas.tasks import Evidence, TaskInput
 from schemas.tokens import CallTokens
-from schemas.values import AskedAgain, BlobRef, Failure, Message, NetworkAttempt, Sampling, ToolCall, Usage
+from schemas.values import AskedAgain, BlobRef, Failure, Message, NetworkAttempt, Party, Sampling, ToolCall, Usage
 
 GOLDEN: Final = Path(__file__).resolve().parents[1] / "golden"
 AT: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -87,6 +87,7 @@ _TRIED: Final = NetworkAttempt(
     duration_s=0.5,
     phase="agent",
 )
+_PARTY: Final = Party(actor="verifier", key="v2")
 _CHECKPOINTS: Final = sandboxes.Checkpoints(when="never", max_restores=7, restore_in=_BOX)
 _RUN: Final = config.RunConfig(
     taskset=config.ReasoningGymTaskset(
@@ -163,7 +164,9 @@ _ALL: Final[tuple[Event, ...]] = (
         again=(AskedAgain(turn=2, index=1, tries=2),),
         phase="verify",
     ),
-    events.CheckpointRequested(number=2),
+    events.CheckpointRequested(number=2, right=3),
+    events.SandboxLendRequested(number=2, borrower=_PARTY),
+    events.SandboxGiveBackRequested(number=2, right=3),
     events.ToolCallRequested(
         call_id="c1",
         turn=2,
@@ -174,6 +177,7 @@ _ALL: Final[tuple[Event, ...]] = (
         tries=3,
         number=2,
         keeps_files=True,
+        right=3,
     ),
     events.ToolCallRejected(call_id="c1", turn=2, index=1, message=ODD_TEXT),
     events.SandboxCloseRequested(number=2),
@@ -244,6 +248,9 @@ _ALL: Final[tuple[Event, ...]] = (
         request_id="q", place="h0", provider="bubblewrap", capabilities=("files",), phase="agent", allow=("a.example",)
     ),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
+    events.SandboxLent(request_id="q", borrower=_PARTY, right=3),
+    events.SandboxGivenBack(request_id="q", borrower=_PARTY, right=3, is_taken=True),
+    events.SandboxRequestRefused(request_id="q", failure=_FAILURE),
     events.SandboxLost(reason="out of memory", is_replaced=True, network=(_TRIED,), network_dropped=3),
     events.CheckpointSaved(
         request_id="q", snapshot=_BLOB, files=2, bytes=9, stored_bytes=4, left_out=1, duration_s=0.5, paused_s=0.25

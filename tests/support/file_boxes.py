@@ -6,6 +6,7 @@ They know `append FILE TEXT`, `cat FILE`, `check FILE LINES` and `count`.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -114,6 +115,7 @@ class FileBoxes:
         self.after_command: Callable[[FileBox], None] = lambda _: None
         self.refuses_snapshots = False
         self.makes_at_most = 100
+        self.create_s = 0.0
         self.alive: set[str] = set()
 
     async def check(self) -> None:
@@ -124,6 +126,7 @@ class FileBoxes:
         if self.made >= self.makes_at_most:
             msg = "no more machines here"
             raise CreateFailed(msg)
+        await asyncio.sleep(self.create_s)
         self.made += 1
         self.alive.add(label)
         return FileBox(self, label)
