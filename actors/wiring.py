@@ -22,6 +22,7 @@ from actors.sandbox.box_state import ABOUT_A_MACHINE
 from actors.sandbox.grading import GradingHandlers, GradingMachine
 from actors.sandbox.handlers import BoxHandlers
 from actors.sandbox.making import Maker
+from actors.sandbox.warm import WarmPools
 from actors.verifier.verdict import Grader, VerdictHandlers, VerdictMachine
 from gym_bus.blobs import Blobs
 from gym_bus.bus import Bus, Slots
@@ -33,7 +34,7 @@ from gym_bus.runtime.machine import Machine
 from gym_bus.runtime.presence import Presence
 from gym_bus.runtime.worker import Role, Worker
 from gym_bus.settings import Settings
-from gym_bus.subjects import ANY, CONTROL, AggregateId
+from gym_bus.subjects import ANY, CONTROL, AggregateId, event_subject, run_aggregate
 from providers.models.base import Model
 from providers.sandboxes.base import SandboxProvider
 from schemas.base import Event
@@ -47,6 +48,7 @@ from schemas.events import (
     GradingRequested,
     RequestParked,
     RunCancelled,
+    RunFinished,
     RunRequested,
     SandboxCreated,
     SandboxDestroyed,
@@ -190,10 +192,17 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
 
 def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
     settings = around.settings
-    maker = Maker(around.provider_for, around.blobs, Admission(settings.box_memory_mib, settings.box_cpus))
+    admission = Admission(settings.box_memory_mib, settings.box_cpus)
+
+    async def is_over(run_id: str) -> bool:
+        finished = event_subject(run_aggregate(run_id), RunFinished.subject_kind())
+        return await shell.log.bus.last(finished) is not None
+
+    warm = WarmPools(around.provider_for, admission, around.worker, is_over)
+    maker = Maker(around.provider_for, around.blobs, admission, warm)
     table = {**BoxHandlers(maker, around.host_id).table(), **GradingHandlers(maker, around.blobs).table()}
     shell = _shell("sandbox", around, table)
-    role = _role("sandbox", BoxMachine(), sandbox_key, slot_until_done=True)
+    role = replace(_role("sandbox", BoxMachine(), sandbox_key, slot_until_done=True), beside=warm.run)
     boxes, gradings = BoxMachine(), GradingMachine()
 
     def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:

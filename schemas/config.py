@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
-from schemas.sandboxes import Bubblewrap, Checkpoints, SandboxConfig
+from schemas.sandboxes import Bubblewrap, Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tokens import LogprobKind
 from schemas.values import Sampling, Seconds
 
@@ -352,6 +352,7 @@ class RunConfig(Frozen):
     model: ModelConfig = Field(default_factory=ScriptedModel)
     sandbox: SandboxConfig = Field(default_factory=Bubblewrap)
     checkpoints: Checkpoints = Checkpoints()
+    warm_sandboxes: WarmSandboxes = 0
     grading_sandbox: SandboxConfig | None = None
     responses_create_params: Sampling = Sampling()
     retries: Retries = Retries()

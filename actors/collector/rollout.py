@@ -122,6 +122,7 @@ class RolloutMachine:
             model=config.model,
             sandbox=config.sandbox,
             checkpoints=config.checkpoints,
+            warm_sandboxes=config.warm_sandboxes,
             sampling=sampling,
             budget=config.budget,
         )

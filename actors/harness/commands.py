@@ -44,7 +44,8 @@ def ask(state: SessionState) -> Sequence[Draft]:
             drafts.append(Draft(rejected, state.last_call, str(index)))
             continue
         if state.box.stands == "none" and not any(isinstance(d.data, SandboxRequested) for d in drafts):
-            drafts.append(Draft(SandboxRequested(sandbox=state.request.sandbox), state.last_call))
+            wanted = SandboxRequested(sandbox=state.request.sandbox, warm_sandboxes=state.request.warm_sandboxes)
+            drafts.append(Draft(wanted, state.last_call))
         if state.box.stands != "ready" or state.box.redo:
             break
         place = Command(turn=state.turn, index=index, tries=slot.tries)

@@ -43,7 +43,7 @@ class BoxHandlers:
         """Make the machine, with the files of a checkpoint if it follows one that was lost."""
         request, request_id = drive.state.request, drive.state.request_id
         try:
-            held, provider = await self._maker.make(drive, request.sandbox)
+            held, provider = await self._maker.make(drive, request.sandbox, request.warm_sandboxes)
             if request.restore:
                 async with asyncio.timeout(RESTORED_WITHIN_S):
                     await held.restore(request.restore)
@@ -62,6 +62,8 @@ class BoxHandlers:
                 capabilities=able,
                 phase=change.phase if change else None,
                 allow=change.allow if change else (),
+                label=held.label,
+                is_warm=held.is_warm,
             )
             return Draft(created, request_id)
         await self._maker.end(drive)

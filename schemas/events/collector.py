@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from schemas.base import Answer, Event
 from schemas.config import Budgets, ModelConfig, RunConfig, SimpleAgent
-from schemas.sandboxes import Checkpoints, SandboxConfig
+from schemas.sandboxes import Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tasks import Evidence, TaskInput
 from schemas.values import BlobRef, Failure, Sampling
 
@@ -123,6 +123,7 @@ class SessionRequested(Event):
     sampling: Sampling
     budget: Budgets = Budgets()
     checkpoints: Checkpoints = Checkpoints()
+    warm_sandboxes: WarmSandboxes = 0
 
 
 class VerdictRequested(Event):

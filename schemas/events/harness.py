@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from schemas.base import Answer, Event
-from schemas.sandboxes import SandboxConfig
+from schemas.sandboxes import SandboxConfig, WarmSandboxes
 from schemas.tasks import Evidence
 from schemas.values import AskedAgain, BlobRef, Failure, Party
 
@@ -18,6 +18,7 @@ class SandboxRequested(Event):
 
     It begins with the files of `restore`. What that does not hold yet is done again: first what was `seen` by the model, which must
     come out as it did, then what is open (`again`). `phase` says which of its network's lists of hosts holds.
+    Each host that makes machines for the run keeps `warm_sandboxes` more of the same kind ready.
     """
 
     TYPE: ClassVar[str] = "sandbox_requested.v1"
@@ -29,6 +30,7 @@ class SandboxRequested(Event):
     seen: tuple[AskedAgain, ...] = ()
     again: tuple[AskedAgain, ...] = ()
     phase: Literal["install", "agent", "verify"] = "agent"
+    warm_sandboxes: WarmSandboxes = 0
 
 
 class ToolCallRequested(Event):

@@ -12,6 +12,7 @@ class SandboxCreated(Answer):
     """A machine is ready at `place`; requests about it are addressed there.
 
     It may reach the hosts in `allow` and no others, in this `phase`, None if it has no network to be told about.
+    `label` is what is written on it, and what it is found by; with `is_warm` it was made before anybody asked for it.
     """
 
     TYPE: ClassVar[str] = "sandbox_created.v1"
@@ -21,6 +22,8 @@ class SandboxCreated(Answer):
     capabilities: tuple[str, ...] = ()
     phase: str | None = None
     allow: tuple[str, ...] = ()
+    label: str = ""
+    is_warm: bool = False
 
 
 class SandboxFailed(Answer):

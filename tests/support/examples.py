@@ -97,6 +97,7 @@ _RUN: Final = config.RunConfig(
     model=_OPENAI,
     sandbox=sandboxes.UnsafeLocal(limits=_LIMITS, ledger_path="/ledger"),
     checkpoints=_CHECKPOINTS,
+    warm_sandboxes=3,
     grading_sandbox=_BOX,
     responses_create_params=_SAMPLING,
     retries=config.Retries(max_attempts=5, backoff_s=0.5, backoff_max_s=9),
@@ -151,6 +152,7 @@ _ALL: Final[tuple[Event, ...]] = (
         sampling=_SAMPLING,
         budget=_BUDGETS,
         checkpoints=_CHECKPOINTS,
+        warm_sandboxes=3,
     ),
     events.VerdictRequested(
         verifier="sum", verifier_data={"answer": 4, "tolerance": 1e-9}, evidence=_EVIDENCE, sandbox=_BOX
@@ -163,6 +165,7 @@ _ALL: Final[tuple[Event, ...]] = (
         seen=(AskedAgain(turn=1, index=0, tries=1),),
         again=(AskedAgain(turn=2, index=1, tries=2),),
         phase="verify",
+        warm_sandboxes=3,
     ),
     events.CheckpointRequested(number=2, right=3),
     events.SandboxLendRequested(number=2, borrower=_PARTY),
@@ -245,7 +248,14 @@ _ALL: Final[tuple[Event, ...]] = (
     events.ModelCallLate(request_id="q", turn=2, parts=(Text(text="4"),), usage=Usage(output_tokens=1), was_shown=True),
     events.BudgetExhausted(scope="run", limit="cost_usd", allowed=20, used=20.5),
     events.SandboxCreated(
-        request_id="q", place="h0", provider="bubblewrap", capabilities=("files",), phase="agent", allow=("a.example",)
+        request_id="q",
+        place="h0",
+        provider="bubblewrap",
+        capabilities=("files",),
+        phase="agent",
+        allow=("a.example",),
+        label="r1.warm.h0.7",
+        is_warm=True,
     ),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
     events.SandboxLent(request_id="q", borrower=_PARTY, right=3),

@@ -45,6 +45,8 @@ class FileBox:
         """Do what the few commands say."""
         del timeout_s
         self._check()
+        if command == ":":  # is it there?
+            return ExecResult(0, "", 0, truncated=False, ended_by="exit", duration_s=0.01)
         self._provider.ledger.start("tool", key, label=self._label)
         self._provider.commands += 1
         verb, *words = command.rpartition("export TESTS; ")[2].split(" ", 2)

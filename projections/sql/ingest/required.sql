@@ -50,7 +50,7 @@ select type, case when fields = '' then [] else string_split(fields, ', ') end a
         || 'duration_s double, paused_s double?'),
     ('checkpoint_failed.v1', 'request_id text, failure.kind text, failure.message text, files bigint?, bytes bigint?, stored_bytes bigint?, '
         || 'left_out bigint?, duration_s double?, paused_s double?'),
-    ('sandbox_created.v1', ''),
+    ('sandbox_created.v1', 'is_warm boolean?'),
     ('sandbox_failed.v1', ''),
     ('sandbox_lost.v1', ''),
     ('sandbox_destroyed.v1', ''),
