@@ -18,11 +18,13 @@ from actors.harness.handlers import ModelHandlers
 from actors.harness.session import SessionMachine
 from actors.sandbox.admission import Admission
 from actors.sandbox.box import BoxMachine
+from actors.sandbox.box_state import ABOUT_A_MACHINE
 from actors.sandbox.door import Doors
 from actors.sandbox.grading import GradingHandlers, GradingMachine
 from actors.sandbox.handlers import BoxHandlers
 from actors.sandbox.installing import InstallHandlers
 from actors.sandbox.making import Maker
+from actors.sandbox.warm import WarmPools
 from actors.verifier.verdict import Grader, VerdictHandlers, VerdictMachine
 from gym_bus.blobs import Blobs
 from gym_bus.bus import Bus, Slots
@@ -34,7 +36,7 @@ from gym_bus.runtime.machine import Machine
 from gym_bus.runtime.presence import Presence
 from gym_bus.runtime.worker import Role, Worker
 from gym_bus.settings import Settings
-from gym_bus.subjects import ANY, CONTROL, AggregateId
+from gym_bus.subjects import ANY, CONTROL, AggregateId, event_subject, run_aggregate
 from providers.models.base import Model
 from providers.sandboxes.base import SandboxProvider
 from schemas.base import Event
@@ -42,26 +44,26 @@ from schemas.config import ModelConfig, TasksetConfig
 from schemas.envelope import Envelope
 from schemas.events import (
     CheckpointFailed,
-    CheckpointRequested,
     CheckpointSaved,
     GradingDone,
     GradingFailed,
     GradingRequested,
     RequestParked,
     RunCancelled,
+    RunFinished,
     RunRequested,
-    SandboxCloseRequested,
     SandboxCreated,
     SandboxDestroyed,
     SandboxFailed,
+    SandboxGivenBack,
+    SandboxLent,
     SandboxLost,
-    SandboxRequested,
+    SandboxRequestRefused,
     SessionClosed,
     SessionFailed,
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallLost,
-    ToolCallRequested,
     VerdictFailed,
     VerdictIssued,
 )
@@ -83,6 +85,9 @@ HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
         ("sandbox", SandboxFailed),
         ("sandbox", SandboxLost),
         ("sandbox", SandboxDestroyed),
+        ("sandbox", SandboxLent),
+        ("sandbox", SandboxGivenBack),
+        ("sandbox", SandboxRequestRefused),
         ("sandbox", ToolCallCompleted),
         ("sandbox", ToolCallFailed),
         ("sandbox", ToolCallLost),
@@ -93,7 +98,6 @@ HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
     "sandbox": (("harness", SessionClosed), ("harness", SessionFailed)),
     "verifier": (("sandbox", GradingDone), ("sandbox", GradingFailed), ("sandbox", RequestParked)),
 }
-OF_A_MACHINE: Final = (SandboxRequested, ToolCallRequested, CheckpointRequested, SandboxCloseRequested)
 HEARS_RUN: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
     "collector": (),
     "harness": (("collector", RunCancelled),),
@@ -190,12 +194,19 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
 
 def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
     settings = around.settings
-    maker = Maker(around.provider_for, around.blobs, Admission(settings.box_memory_mib, settings.box_cpus))
+    admission = Admission(settings.box_memory_mib, settings.box_cpus)
+
+    async def is_over(run_id: str) -> bool:
+        finished = event_subject(run_aggregate(run_id), RunFinished.subject_kind())
+        return await shell.log.bus.last(finished) is not None
+
+    warm = WarmPools(around.provider_for, admission, around.worker, is_over)
+    maker = Maker(around.provider_for, around.blobs, admission, warm)
     handlers = BoxHandlers(maker, around.host_id, Doors(settings.data_dir))
     grading, installing = GradingHandlers(maker, around.blobs), InstallHandlers(maker)
     table = {**handlers.table(), **installing.table(), **grading.table()}
     shell = _shell("sandbox", around, table)
-    role = _role("sandbox", BoxMachine(), sandbox_key, slot_until_done=True)
+    role = replace(_role("sandbox", BoxMachine(), sandbox_key, slot_until_done=True), beside=warm.run)
     boxes, gradings = BoxMachine(), GradingMachine()
 
     def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:
@@ -213,7 +224,7 @@ def _box_of(asked: AggregateId, request: Envelope) -> AggregateId:
     """Return the machine that a request is about: it says which of its attempt's."""
     if isinstance(request.data, GradingRequested):
         return asked.sibling("sandbox", grading_key(request.attempt))
-    number = request.data.number if isinstance(request.data, OF_A_MACHINE) else 1
+    number = request.data.number if isinstance(request.data, ABOUT_A_MACHINE) else 1
     return asked.sibling("sandbox", sandbox_key(request.attempt, number))
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
 from schemas.readiness import Install
-from schemas.sandboxes import Bubblewrap, Checkpoints, SandboxConfig
+from schemas.sandboxes import Bubblewrap, Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tokens import LogprobKind
 from schemas.values import Sampling, Seconds
 
@@ -354,6 +354,7 @@ class RunConfig(Frozen):
     sandbox: SandboxConfig = Field(default_factory=Bubblewrap)
     install: Install | None = None
     checkpoints: Checkpoints = Checkpoints()
+    warm_sandboxes: WarmSandboxes = 0
     grading_sandbox: SandboxConfig | None = None
     responses_create_params: Sampling = Sampling()
     retries: Retries = Retries()

@@ -234,6 +234,10 @@ SandboxConfig = Annotated[
 ]
 
 
+WarmSandboxes = Annotated[int, Field(ge=0, le=64)]
+"""How many machines of a run each host keeps ready, beside those in use."""
+
+
 class Checkpoints(Frozen):
     """When the files of a sandbox are kept, and how often a session may go on with them in a new sandbox.
 

@@ -84,6 +84,7 @@ FailureKind = Literal[
     "budget_exhausted",
     "cancelled",
     "stale",
+    "not_lent",
     "internal",
     "parked",
 ]
@@ -99,6 +100,13 @@ class Failure(Frozen):
     message: str
     stage: Literal["admission", "seed", "agent", "model", "tool", "verification", "cleanup"] = "agent"
     terminal: bool = False
+
+
+class Party(Frozen):
+    """An aggregate of the same rollout, by the kind of its actor and its key."""
+
+    actor: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    key: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
 
 
 class AskedAgain(Frozen):

@@ -136,6 +136,7 @@ class RolloutMachine:
             sandbox=config.sandbox,
             checkpoints=config.checkpoints,
             install=self._task.install or config.install,
+            warm_sandboxes=config.warm_sandboxes,
             sampling=sampling,
             budget=config.budget,
         )

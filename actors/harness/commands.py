@@ -44,7 +44,11 @@ def ask(state: SessionState) -> Sequence[Draft]:
             drafts.append(Draft(rejected, state.last_call, str(index)))
             continue
         if state.box.stands == "none" and not any(isinstance(d.data, SandboxRequested) for d in drafts):
-            wanted = SandboxRequested(sandbox=state.request.sandbox, install=state.request.install)
+            wanted = SandboxRequested(
+                sandbox=state.request.sandbox,
+                install=state.request.install,
+                warm_sandboxes=state.request.warm_sandboxes,
+            )
             drafts.append(Draft(wanted, state.last_call))
         if state.box.stands != "ready" or state.box.redo:
             break

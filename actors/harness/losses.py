@@ -96,8 +96,10 @@ def replace(state: SessionState) -> Sequence[Draft]:
         for index, slot in enumerate(state.slots)
         if slot.tries and (slot.answer is None or slot.ordinal > box.saved_to)
     ]
+    elsewhere = state.request.checkpoints.restore_in
     wanted = SandboxRequested(
-        sandbox=state.request.checkpoints.restore_in or state.request.sandbox,
+        sandbox=elsewhere or state.request.sandbox,
+        warm_sandboxes=0 if elsewhere else state.request.warm_sandboxes,
         number=box.number + 1,
         restore=box.snapshot,
         seen=tuple(seen),

@@ -44,7 +44,7 @@ from schemas.events import (
     ToolCallRejected,
     ToolCallRequested,
 )
-from schemas.ids import sandbox_key
+from schemas.ids import sandbox_key, session_key
 from schemas.tasks import Evidence
 from schemas.values import Failure, Message
 
@@ -85,8 +85,10 @@ class SessionMachine:
     # -- evolve ----------------------------------------------------------------------------------------------------------------
 
     def evolve(self, state: SessionState, event: Envelope) -> SessionState:  # noqa: C901, PLR0911, PLR0912  one arm an event
-        """Fold one event of any actor."""
+        """Fold one event of any actor; who has borrowed the sandbox asks it too, which is none of the session's doing."""
         data = event.data
+        if data.TO == "sandbox" and (event.actor, event.key) != ("harness", session_key(event.attempt)):
+            return state
         match data:
             case ModelCallRequested() if data.turn == state.turn + 1 and data.tries > state.call_tries:
                 return _with(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,7 +33,8 @@ class Need:
 class Admission:
     """Lets machines in as long as all together may not use more than there is; who comes first is let in first.
 
-    Without a limit nothing is counted: what machines may use is a bound, and most use far less.
+    Without a limit nothing is counted: what machines may use is a bound, and most use far less. `on_short` is called while somebody
+    waits for room, for each one that comes and for each that leaves: whoever has machines that can be spared gives one up.
     """
 
     def __init__(self, memory_mib: int | None = None, cpus: float | None = None, waits_s: float = WAITS_S) -> None:
@@ -42,6 +44,12 @@ class Admission:
         self._waits_s = waits_s
         self._held: dict[str, Need] = {}
         self._waiting: deque[tuple[str, Need, asyncio.Future[None]]] = deque()
+        self.on_short: Callable[[], None] = lambda: None
+
+    @property
+    def is_short(self) -> bool:
+        """Say whether somebody waits for room."""
+        return bool(self._waiting)
 
     async def enter(self, label: str, sandbox: SandboxConfig) -> None:
         """Wait for room; whoever got in says `leave`.
@@ -56,6 +64,8 @@ class Admission:
         entry, is_in = (label, need, coming), False
         self._waiting.append(entry)
         self._let_in()
+        if self._waiting:
+            self.on_short()
         try:
             async with asyncio.timeout(self._waits_s):
                 await coming
@@ -73,10 +83,24 @@ class Admission:
                     self._waiting.remove(entry)
                 self.leave(label)
 
+    def try_enter(self, label: str, sandbox: SandboxConfig) -> bool:
+        """Enter if there is room that nobody waits for; return whether it did."""
+        need = Need.of(sandbox)
+        if self._waiting or self._over(self._with(need)):
+            return False
+        self._held[label] = need
+        return True
+
+    def hand_over(self, label: str, to: str) -> None:
+        """Have what `label` holds be held by `to`."""
+        self._held[to] = self._held.pop(label, Need())
+
     def leave(self, label: str) -> None:
         """Make room; safe to repeat."""
-        self._held.pop(label, None)
+        has_left = self._held.pop(label, None) is not None
         self._let_in()
+        if has_left and self._waiting:
+            self.on_short()
 
     def _let_in(self) -> None:
         while self._waiting and not self._over(self._with(self._waiting[0][1])):

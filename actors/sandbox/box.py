@@ -5,6 +5,8 @@ A machine dies with the process that holds it, so whoever takes the aggregate ov
 
 One checkpoint is written at a time, and the newest that is wanted is the next: it answers the older ones too. What follows a command
 comes before the next command; what was asked for by itself is written beside one. A machine that is given back is kept first.
+
+Nothing is done for anybody but its owner and who has borrowed it (`lending.py`); of others' events none is believed.
 """
 
 from __future__ import annotations
@@ -15,31 +17,26 @@ from datetime import datetime
 from typing import Final
 
 from actors.sandbox import install as installs
+from actors.sandbox.box_state import ABOUT_A_MACHINE, BoxState, OpenCall, Wanted, asked, stated
+from actors.sandbox.lending import Lending, asker_of
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import AwaitAnswer, Effect
-from schemas.base import Event, Frozen
+from schemas.base import Event
 from schemas.envelope import Envelope
 from schemas.events import (
     CheckpointFailed,
-    CheckpointRequested,
     CheckpointSaved,
-    SandboxCloseRequested,
-    SandboxCreated,
     SandboxDestroyed,
     SandboxFailed,
-    SandboxInstalled,
-    SandboxInstallStarted,
     SandboxLost,
     SandboxRequested,
     SessionClosed,
     SessionFailed,
-    ToolCallCompleted,
-    ToolCallFailed,
     ToolCallLost,
     ToolCallRequested,
 )
 from schemas.ids import sandbox_key
-from schemas.values import Failure
+from schemas.values import Failure, Party
 
 OVER: Final = "the sandbox was over by then; nothing was started"
 DIED: Final = "the process that held the machine died, and the machine with it"
@@ -57,7 +54,7 @@ class RunCommand(Effect):
 
     request: ToolCallRequested
     requester_epoch: int
-    requester_key: str
+    requester: Party
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,44 +65,6 @@ class KeepFiles(Effect):
 @dataclass(frozen=True, slots=True)
 class DestroyBox(Effect):
     """End the machine."""
-
-
-class OpenCall(Frozen):
-    """A command that has been asked for and not answered."""
-
-    request_id: str
-    request: ToolCallRequested
-    epoch: int
-    key: str
-
-
-class Wanted(Frozen):
-    """A checkpoint that has been asked for and not written."""
-
-    request_id: str
-    is_after_call: bool = False
-
-
-class BoxState(Frozen):
-    """What is known of a machine; `covered` are checkpoints that the last one, `outcome`, answers too."""
-
-    request: SandboxRequested
-    request_id: str
-    key: str
-    install: installs.InstallView = installs.InstallView()
-    is_created: bool = False
-    is_lost: bool = False
-    lost_reason: str | None = None
-    is_over: bool = False
-    is_closing: bool = False
-    close_id: str | None = None
-    answered: frozenset[str] = frozenset()
-    calls: tuple[OpenCall, ...] = ()
-    wanted: tuple[Wanted, ...] = ()
-    covered: tuple[str, ...] = ()
-    outcome: CheckpointSaved | CheckpointFailed | None = None
-    kept: int = 0
-    late_closes: tuple[str, ...] = ()
 
 
 class BoxMachine:
@@ -119,55 +78,32 @@ class BoxMachine:
         data = request.data
         if not isinstance(data, SandboxRequested):
             raise TypeError(request.type)
-        return BoxState(request=data, request_id=request.event_id, key=sandbox_key(request.attempt, data.number))
+        lending = Lending(owner=asker_of(request))
+        key = sandbox_key(request.attempt, data.number)
+        return BoxState(request=data, request_id=request.event_id, key=key, lending=lending)
 
-    def evolve(self, state: BoxState, event: Envelope) -> BoxState:  # noqa: C901, PLR0911, PLR0912  one arm an event
-        """Fold one event."""
-        data = event.data
-        match data:
-            case ToolCallRequested() if data.number == state.request.number:
-                known = event.event_id in state.answered or any(c.request_id == event.event_id for c in state.calls)
-                call = OpenCall(request_id=event.event_id, request=data, epoch=event.epoch, key=event.key)
-                return state if known else _with(state, calls=(*state.calls, call))
-            case ToolCallCompleted() | ToolCallFailed() | ToolCallLost():
-                return _answered(state, data)
-            case CheckpointRequested() if data.number == state.request.number:
-                known = event.event_id in state.answered or any(w.request_id == event.event_id for w in state.wanted)
-                is_known = known or event.event_id in state.covered
-                return state if is_known else _with(state, wanted=(*state.wanted, Wanted(request_id=event.event_id)))
-            case CheckpointSaved() | CheckpointFailed():
-                return _kept(state, data)
-            case SandboxInstallStarted() | SandboxInstalled() if event.key == state.key:
-                return _with(state, install=installs.note(state.install, data))
-            case SandboxCreated() if data.request_id == state.request_id:
-                return _with(state, is_created=True)
-            case SandboxFailed() if data.request_id == state.request_id:
-                return _with(state, is_over=True)
-            case SandboxLost() if event.key == state.key:
-                return _with(state, is_lost=True, lost_reason=data.reason)
-            case SandboxCloseRequested() if data.number == state.request.number and state.is_over:
-                is_known = event.event_id in {state.close_id, *state.answered}
-                return state if is_known else _with(state, late_closes=(*state.late_closes, event.event_id))
-            case SandboxCloseRequested() if data.number == state.request.number:
-                return _with(state, is_closing=True, close_id=event.event_id)
-            case SessionClosed() | SessionFailed() if not state.is_closing:
-                return _with(state, is_closing=True, close_id=event.event_id)
-            case SandboxDestroyed() if event.key == state.key:
-                late = tuple(close for close in state.late_closes if close != data.request_id)
-                answered = state.answered | {data.request_id}
-                return _with(state, is_over=True, late_closes=late, answered=answered)
-            case _:
-                return state
+    def evolve(self, state: BoxState, event: Envelope) -> BoxState:
+        """Fold one event: what the machine itself states, what it is asked, and that its owner's session is over."""
+        if (event.actor, event.key) == ("sandbox", state.key):
+            return stated(state, event)
+        if isinstance(event.data, SessionClosed | SessionFailed):
+            is_owners = asker_of(event) == state.lending.owner
+            is_end = is_owners and not state.is_closing
+            return state.replaced(is_closing=True, close_id=event.event_id) if is_end else state
+        is_own_request = event.event_id == state.request_id
+        is_about = isinstance(event.data, ABOUT_A_MACHINE) and event.data.number == state.request.number
+        return asked(state, event) if is_about and not is_own_request else state
 
     def taken_over(self, state: BoxState) -> BoxState:
         """The machine is gone with its holder."""
         if not state.is_created:
-            return _with(state, install=installs.taken_over(state.install))
-        return _with(state, lost_reason=state.lost_reason or DIED) if not state.is_over else state
+            return state.replaced(install=installs.taken_over(state.install))
+        return state if state.is_over else state.replaced(lost_reason=state.lost_reason or DIED)
 
     def decide(self, state: BoxState, now: datetime) -> Sequence[Draft]:  # noqa: ARG002  nothing here depends on time
-        """Answer for what is lost, and for commands whose session is giving the machine up."""
-        drafts = _also_answered(state)
+        """Answer for what is lost, refused or changes hands, and for commands whose session is giving the machine up."""
+        gone = OVER if state.is_over else state.lost_reason or (ABANDONED if state.is_closing else None)
+        drafts = [*_also_answered(state), *state.lending.answers(gone, is_ready=state.is_created)]
         if state.is_over:
             drafts += [_lost(call, OVER) for call in state.calls]
             drafts += [_not_kept(wanted, OVER) for wanted in state.wanted]
@@ -195,9 +131,9 @@ class BoxMachine:
         keeping = (KeepFiles(f"keep-{state.kept}"),) if state.wanted else ()
         if state.is_closing:
             return keeping or (DestroyBox("destroy"),)
-        if state.calls and not any(wanted.is_after_call for wanted in state.wanted):
-            first = state.calls[0]
-            return (*keeping, RunCommand(f"run-{first.request_id}", first.request, first.epoch, first.key))
+        first = state.calls[0] if state.calls else None
+        if first and (first.is_outlived or not any(wanted.is_before_next for wanted in state.wanted)):
+            return (*keeping, RunCommand(f"run-{first.request_id}", first.request, first.epoch, first.asker))
         return keeping or (AwaitAnswer("next"),)
 
     def is_done(self, state: BoxState) -> bool:
@@ -215,34 +151,6 @@ class BoxMachine:
         return ()
 
 
-def _answered(state: BoxState, data: ToolCallCompleted | ToolCallFailed | ToolCallLost) -> BoxState:
-    call = next((c for c in state.calls if c.request_id == data.request_id), None)
-    calls = tuple(c for c in state.calls if c.request_id != data.request_id)
-    wanted = state.wanted
-    if call and call.request.keeps_files and isinstance(data, ToolCallCompleted):
-        wanted = (*wanted, Wanted(request_id=data.request_id, is_after_call=True))
-    return _with(state, calls=calls, answered=state.answered | {data.request_id}, wanted=wanted)
-
-
-def _kept(state: BoxState, data: CheckpointSaved | CheckpointFailed) -> BoxState:
-    """Note what became of a checkpoint: it is that of the older ones as well."""
-    if data.request_id in state.covered:
-        covered = tuple(request_id for request_id in state.covered if request_id != data.request_id)
-        return _with(state, covered=covered, answered=state.answered | {data.request_id})
-    places = [n for n, wanted in enumerate(state.wanted) if wanted.request_id == data.request_id]
-    if not places:
-        return state
-    older = tuple(wanted.request_id for wanted in state.wanted[: places[0]])
-    return _with(
-        state,
-        wanted=state.wanted[places[0] + 1 :],
-        covered=(*state.covered, *older),
-        outcome=data,
-        kept=state.kept + 1,
-        answered=state.answered | {data.request_id},
-    )
-
-
 def _also_answered(state: BoxState) -> list[Draft]:
     outcome = state.outcome
     if outcome is None:
@@ -258,7 +166,3 @@ def _not_kept(wanted: Wanted, reason: str) -> Draft:
 
 def _lost(call: OpenCall, reason: str) -> Draft:
     return Draft(ToolCallLost(request_id=call.request_id, reason=reason), call.request_id)
-
-
-def _with(state: BoxState, **changes: object) -> BoxState:
-    return state.replaced(**changes)

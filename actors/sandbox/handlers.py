@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from actors.sandbox.box import BoxState, CreateBox, DestroyBox, KeepFiles, RunCommand
+from actors.sandbox.box import CreateBox, DestroyBox, KeepFiles, RunCommand
+from actors.sandbox.box_state import BoxState
 from actors.sandbox.door import Doors
 from actors.sandbox.failures import SEED_ERRORS, seed_failure
 from actors.sandbox.held import HeldBox
@@ -45,7 +46,7 @@ class BoxHandlers:
         """Make the machine, unless it was made to be made ready, with the files of a checkpoint if it follows one that was lost."""
         request, request_id = drive.state.request, drive.state.request_id
         try:
-            held, provider = await self._maker.made(drive, request.sandbox)
+            held, provider = await self._maker.made(drive, request.sandbox, request.warm_sandboxes)
             if request.restore:
                 if request.install:
                     await held.clear(f"{request_id}/clear")
@@ -68,23 +69,26 @@ class BoxHandlers:
                 phase=change.phase if change else None,
                 allow=change.allow if change else (),
                 gateway_url=url,
+                label=held.label,
+                is_warm=held.is_warm,
             )
             return Draft(created, request_id)
         await self._maker.end(drive)
         return Draft(SandboxFailed(request_id=request_id, failure=failure), request_id)
 
     async def run(self, drive: Drive[BoxState], effect: RunCommand) -> Outcome:
-        """Run one command unless its asker has been replaced meanwhile."""
+        """Run one command unless its asker has been replaced, or has lost its right to the machine, meanwhile."""
+        request, requester = effect.request, effect.requester
         request_id = effect.id.removeprefix("run-")
-        session = drive.aggregate.sibling("harness", effect.requester_key)
-        claim = await drive.shell.log.bus.last(event_subject(session, CLAIM))
+        asker = drive.aggregate.sibling(requester.actor, requester.key)
+        claim = await drive.shell.log.bus.last(event_subject(asker, CLAIM))
         if claim and claim.sequence > effect.requester_epoch:
-            failure = Failure(
-                kind="stale", message="the session has another owner since; nothing was started", stage="tool"
-            )
+            message = f"{requester.actor} {requester.key} has another owner since; nothing was started"
+            failure = Failure(kind="stale", message=message, stage="tool")
             return Draft(ToolCallFailed(request_id=request_id, failure=failure), request_id)
+        if refusal := drive.state.lending.refusal(requester, request.right):
+            return Draft(ToolCallFailed(request_id=request_id, failure=refusal), request_id)
         held: HeldBox = drive.held
-        request = effect.request
         try:
             result = await held.box.exec(request.command, key=request_id, timeout_s=request.timeout_s)
         except BoxLost as error:

@@ -23,11 +23,13 @@ CLEARED_WITHIN_S: Final = 300.0
 
 
 class HeldBox:
-    """See the module."""
+    """See the module. `label` is what is written on the machine, `is_warm` whether it was made before it was asked for."""
 
-    def __init__(self, box: Box, blobs: Blobs) -> None:
+    def __init__(self, box: Box, blobs: Blobs, label: str, *, is_warm: bool = False) -> None:
         """Keep the files of `box` in `blobs`."""
         self.box = box
+        self.label = label
+        self.is_warm = is_warm
         self._blobs = blobs
         self.phase: Phase | None = None
         self._reaches = False

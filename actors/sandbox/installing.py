@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from actors.sandbox.box import BoxState
+from actors.sandbox.box_state import BoxState
 from actors.sandbox.failures import SEED_ERRORS, seed_failure
 from actors.sandbox.held import HeldBox
 from actors.sandbox.install import InstallBox, is_good
@@ -31,7 +31,7 @@ class InstallHandlers:
         if request.install is None:
             return None
         try:
-            held, _ = await self._maker.made(drive, request.sandbox)
+            held, _ = await self._maker.made(drive, request.sandbox, request.warm_sandboxes)
             change = phase_of(request.sandbox, "install", held.phase)
             if change:
                 await held.enter(change)

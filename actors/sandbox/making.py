@@ -10,6 +10,7 @@ import structlog
 
 from actors.sandbox.admission import Admission
 from actors.sandbox.held import HeldBox
+from actors.sandbox.warm import WarmPools
 from gym_bus.blobs import Blobs
 from gym_bus.errors import GymBusError
 from gym_bus.runtime.drive import Drive
@@ -26,28 +27,40 @@ class Maker:
     """See the module. What a drive holds is its `held`, a `HeldBox`."""
 
     def __init__(
-        self, provider_for: Callable[[SandboxConfig], SandboxProvider], blobs: Blobs, admission: Admission
+        self,
+        provider_for: Callable[[SandboxConfig], SandboxProvider],
+        blobs: Blobs,
+        admission: Admission,
+        warm: WarmPools | None = None,
     ) -> None:
-        """Make machines with what `provider_for` returns, as `admission` allows; their files are kept in `blobs`."""
+        """Make machines with what `provider_for` returns, as `admission` allows, or take them from `warm`; keep files in `blobs`."""
         self._provider_for = provider_for
         self._blobs = blobs
         self._admission = admission
+        self._warm = warm
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def make(self, drive: Drive[Any], sandbox: SandboxConfig) -> tuple[HeldBox, SandboxProvider]:
-        """Make the machine of a drive's aggregate; raises what `Admission.enter` and `SandboxProvider.create` do."""
+    async def make(self, drive: Drive[Any], sandbox: SandboxConfig, warm: int = 0) -> tuple[HeldBox, SandboxProvider]:
+        """Make the machine of a drive's aggregate, or take one that is ready if the run keeps `warm` of them.
+
+        Raises what `Admission.enter` and `SandboxProvider.create` do.
+        """
         label = drive.aggregate.label
+        if self._warm and (made := await self._warm.take(drive.aggregate.run_id, sandbox, warm)):
+            self._admission.hand_over(made.label, label)
+            held = drive.held = HeldBox(made.box, self._blobs, made.label, is_warm=True)
+            return held, made.provider
         provider = self._provider_for(sandbox)
         await self._admission.enter(label, sandbox)
-        held = HeldBox(await provider.create(label), self._blobs)
+        held = HeldBox(await provider.create(label), self._blobs, label)
         drive.held = held
         return held, provider
 
-    async def made(self, drive: Drive[Any], sandbox: SandboxConfig) -> tuple[HeldBox, SandboxProvider]:
+    async def made(self, drive: Drive[Any], sandbox: SandboxConfig, warm: int = 0) -> tuple[HeldBox, SandboxProvider]:
         """Return the drive's machine, which is made if it has none yet; raises what `make` does."""
         if drive.held is not None:
             return drive.held, self._provider_for(sandbox)
-        return await self.make(drive, sandbox)
+        return await self.make(drive, sandbox, warm)
 
     async def end(self, drive: Drive[Any]) -> None:
         """End the drive's machine, if it has one; safe to repeat."""

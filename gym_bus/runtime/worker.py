@@ -47,7 +47,8 @@ class Role:
 
     `places` are where it takes requests; `hears` the events of other kinds that its drives wait for, as (kind, event) pairs; `target`
     says which aggregate a request is about; `make` builds its drive. With `slot_until_done` the request that opens an aggregate
-    keeps its slot until the drive ends (a machine takes room for as long as it lives), else until it is answered.
+    keeps its slot until the drive ends (a machine takes room for as long as it lives), else until it is answered. `beside` goes on
+    while the worker runs, and is cancelled with it.
     """
 
     kind: str
@@ -56,6 +57,7 @@ class Role:
     target: Callable[[AggregateId, Envelope], AggregateId]
     make: MakeDrive
     slot_until_done: bool = False
+    beside: Callable[[], Coroutine[Any, Any, None]] | None = None
 
 
 class Redriven:
@@ -112,6 +114,8 @@ class Worker:
             for place, slots in places:
                 self._fetching.append(group.create_task(bus.work(self.role.kind, place, slots, self.taker(slots))))
             group.create_task(self._sweep())
+            if self.role.beside:
+                group.create_task(self.role.beside())
 
     def stop(self) -> None:
         """Take nothing any more: the worker is about to be cancelled."""

@@ -88,7 +88,7 @@ create table tool_call_answered (
 -- state: created, failed, lost, destroyed.
 create table sandbox_changes (
     shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, key varchar, event_id varchar,
-    request_id varchar, state varchar not null, place varchar, provider varchar, failure_kind varchar, reason varchar
+    request_id varchar, state varchar not null, place varchar, provider varchar, failure_kind varchar, reason varchar, label varchar, is_warm boolean
 );
 -- state: saved, failed.
 create table checkpoint_changes (

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from schemas.base import Answer, Event
 from schemas.config import Budgets, ModelConfig, RunConfig, SimpleAgent
 from schemas.readiness import Install
-from schemas.sandboxes import Checkpoints, SandboxConfig
+from schemas.sandboxes import Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tasks import Evidence, TaskInput
 from schemas.values import BlobRef, Failure, Sampling
 
@@ -125,6 +125,7 @@ class SessionRequested(Event):
     budget: Budgets = Budgets()
     checkpoints: Checkpoints = Checkpoints()
     install: Install | None = None
+    warm_sandboxes: WarmSandboxes = 0
 
 
 class VerdictRequested(Event):

@@ -1,4 +1,7 @@
-"""What the harness asks of sandboxes, and what it states about sessions. All written by `harness`."""
+"""What the harness asks of sandboxes, and what it states about sessions.
+
+All written by `harness`; commands, checkpoints and the giving back of a sandbox may also be asked for by who has borrowed it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,9 @@ from typing import ClassVar, Literal
 
 from schemas.base import Answer, Event
 from schemas.readiness import GatewayDoor, Install
-from schemas.sandboxes import SandboxConfig
+from schemas.sandboxes import SandboxConfig, WarmSandboxes
 from schemas.tasks import Evidence
-from schemas.values import AskedAgain, BlobRef, Failure
+from schemas.values import AskedAgain, BlobRef, Failure, Party
 
 
 class SandboxRequested(Event):
@@ -16,7 +19,8 @@ class SandboxRequested(Event):
 
     It begins with the files of `restore`. What that does not hold yet is done again: first what was `seen` by the model, which must
     come out as it did, then what is open (`again`). `phase` says which of its network's lists of hosts holds. `install` is run in it
-    first. With a `gateway` it is to reach the model gateway of its host.
+    first. With a `gateway` it is to reach the model gateway of its host. Each host that makes machines for the run keeps
+    `warm_sandboxes` more of the same kind ready.
     """
 
     TYPE: ClassVar[str] = "sandbox_requested.v1"
@@ -30,6 +34,7 @@ class SandboxRequested(Event):
     phase: Literal["install", "agent", "verify"] = "agent"
     install: Install | None = None
     gateway: GatewayDoor | None = None
+    warm_sandboxes: WarmSandboxes = 0
 
 
 class ToolCallRequested(Event):
@@ -37,7 +42,7 @@ class ToolCallRequested(Event):
 
     `call_id` is the model's own, `turn` the model call (from 1) that asked, `index` its place among that turn's calls;
     `tries` counts asking again: after a stale answer, or in a sandbox that follows one that was lost. `number` says which sandbox is
-    meant. With `keeps_files` a checkpoint follows the command.
+    meant. With `keeps_files` a checkpoint follows the command. A borrower names the `right` that it was lent the sandbox with.
     """
 
     TYPE: ClassVar[str] = "tool_call_requested.v1"
@@ -52,6 +57,7 @@ class ToolCallRequested(Event):
     tries: int = 1
     number: int = 1
     keeps_files: bool = False
+    right: int | None = None
 
     def wanted(self) -> tuple[str, ...]:
         """Return the aspects of the answers that the request is waiting for."""
@@ -78,13 +84,40 @@ class SandboxCloseRequested(Event):
     number: int = 1
 
 
+class SandboxLendRequested(Event):
+    """The owner of the `number`-th sandbox lends it to `borrower`, whoever has it now; None takes it back.
+
+    The borrower works in the same attempt of the same rollout. While it has the sandbox, nothing is run there for anybody else.
+    """
+
+    TYPE: ClassVar[str] = "sandbox_lend_requested.v1"
+    TO: ClassVar[str | None] = "sandbox"
+
+    number: int = 1
+    borrower: Party | None = None
+
+
+class SandboxGiveBackRequested(Event):
+    """A borrower gives the `number`-th sandbox back, which it was lent with `right`; it can end it in no other way."""
+
+    TYPE: ClassVar[str] = "sandbox_give_back_requested.v1"
+    TO: ClassVar[str | None] = "sandbox"
+
+    number: int = 1
+    right: int
+
+
 class CheckpointRequested(Event):
-    """A session wants the files of its `number`-th sandbox to be kept as they are now, whether a command runs or not."""
+    """A session wants the files of its `number`-th sandbox to be kept as they are now, whether a command runs or not.
+
+    A borrower names the `right` that it was lent the sandbox with.
+    """
 
     TYPE: ClassVar[str] = "checkpoint_requested.v1"
     TO: ClassVar[str | None] = "sandbox"
 
     number: int = 1
+    right: int | None = None
 
     def wanted(self) -> tuple[str, ...]:
         """Return the aspects of the answers that the request is waiting for."""

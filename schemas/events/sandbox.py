@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from schemas.base import Answer, Event
-from schemas.values import BlobRef, Failure, NetworkAttempt
+from schemas.values import BlobRef, Failure, NetworkAttempt, Party
 
 
 class SandboxCreated(Answer):
@@ -13,6 +13,7 @@ class SandboxCreated(Answer):
 
     It may reach the hosts in `allow` and no others, in this `phase`, None if it has no network to be told about.
     The model gateway has answered it at `gateway_url`, if it was asked for with a door to that.
+    `label` is what is written on it, and what it is found by; with `is_warm` it was made before anybody asked for it.
     """
 
     TYPE: ClassVar[str] = "sandbox_created.v1"
@@ -23,6 +24,8 @@ class SandboxCreated(Answer):
     phase: str | None = None
     allow: tuple[str, ...] = ()
     gateway_url: str | None = None
+    label: str = ""
+    is_warm: bool = False
 
 
 class SandboxInstallStarted(Event):
@@ -95,6 +98,36 @@ class SandboxDestroyed(Answer):
 
     network: tuple[NetworkAttempt, ...] = ()
     network_dropped: int = 0
+
+
+class SandboxLent(Answer):
+    """A machine is `borrower`'s from now on, with `right`: one more than the last time it was lent. Older rights have ended."""
+
+    TYPE: ClassVar[str] = "sandbox_lent.v1"
+
+    borrower: Party
+    right: int
+
+
+class SandboxGivenBack(Answer):
+    """A machine is its owner's again, `right` has ended: its borrower gave it back, or the owner took it (`is_taken`).
+
+    `borrower` is None if it was not lent when the owner took it.
+    """
+
+    TYPE: ClassVar[str] = "sandbox_given_back.v1"
+
+    borrower: Party | None = None
+    right: int
+    is_taken: bool = False
+
+
+class SandboxRequestRefused(Answer):
+    """Something was asked about a machine by one who may not ask it, or that cannot be had; nothing was done."""
+
+    TYPE: ClassVar[str] = "sandbox_request_refused.v1"
+
+    failure: Failure
 
 
 class ToolCallCompleted(Answer):

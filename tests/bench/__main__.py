@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 import uvloop
 
-from tests.bench import append, box_work, boxes, command_line, faults, gateway, projector, throughput
+from tests.bench import append, box_work, boxes, command_line, faults, gateway, projector, throughput, warm
 from tests.bench.report import OTHERS, Record, busy_cores, load_average, loop_ms, print_table, save
 
 Measure = Callable[..., Awaitable[dict[str, float]]]
@@ -131,6 +131,13 @@ FAMILIES: Final = {
     "boxes_docker": Family(
         boxes.measure_docker,
         ("sandbox_create_ratio_docker", "sandbox_create_ms_docker", "sandbox_bare_create_ms_docker"),
+    ),
+    "warm_bubblewrap": Family(
+        warm.measure_bubblewrap,
+        ("sandbox_warm_ms_bubblewrap", "sandbox_cold_ms_bubblewrap", "sandbox_warm_ratio_bubblewrap"),
+    ),
+    "warm_docker": Family(
+        warm.measure_docker, ("sandbox_warm_ms_docker", "sandbox_cold_ms_docker", "sandbox_warm_ratio_docker")
     ),
     "box_work_bubblewrap": Family(
         box_work.measure_bubblewrap,

@@ -34,20 +34,24 @@ ROLLOUTS = 60
 LEASES = {"GYM_BUS_ACK_WAIT_S": "2", "GYM_BUS_LEASE_S": "1.5", "GYM_BUS_REREAD_S": "1"}
 
 
-def config(sandbox: SandboxConfig) -> RunConfig:
+def config(sandbox: SandboxConfig, warm: int = 0) -> RunConfig:
     """Return a run of rollouts with a machine each, that is never given up."""
     made = run_config(ROLLOUTS, 4, sandbox, latency_s=0.3)
-    return made.model_copy(update={"retries": Retries(max_attempts=20, backoff_s=0.05)})
+    return made.model_copy(update={"retries": Retries(max_attempts=20, backoff_s=0.05), "warm_sandboxes": warm})
 
 
-async def one_life(place: Stage, fault: str, log: Path) -> int:
-    """Start a host that kills itself at a boundary, and wait for its death; or stop it if it never gets there."""
+async def one_life(place: Stage, fault: str, log: Path, pids: list[int]) -> int:
+    """Start a host that kills itself at a boundary, and wait for its death; or stop it if it never gets there.
+
+    Its pid is put to `pids`.
+    """
     with log.open("ab") as output:
         host = subprocess.Popen(
             [sys.executable, "-m", "actors.host", "--kinds", "collector,harness,sandbox,verifier", "--host-id", "h0"],
             env=environment(place.data_dir, {**place.extra, "GYM_BUS_FAULT": fault}),
             stdout=output, stderr=output, start_new_session=True,
         )  # fmt: skip
+    pids.append(host.pid)
     try:
         return await asyncio.to_thread(host.wait, 20)
     except subprocess.TimeoutExpired:
@@ -67,9 +71,10 @@ def mounted(path: Path) -> list[str]:
     return found
 
 
-def groups() -> list[str]:
-    """Return the control groups of machines."""
-    return [str(path) for path in Path("/sys/fs/cgroup").rglob("gym-bus-*") if path.is_dir()]
+def groups(pids: list[int]) -> list[str]:
+    """Return the control groups of machines that these processes made."""
+    found = Path("/sys/fs/cgroup").rglob("gym-bus-p*")
+    return [str(path) for path in found if path.is_dir() and path.name.split("-")[2] in {f"p{pid}" for pid in pids}]
 
 
 async def containers() -> list[str]:
@@ -95,33 +100,27 @@ async def until_clean(place: Stage, *, has_engine: bool) -> None:
         pytest.fail(f"left behind: {left}")
 
 
-async def until_gone(left: set[str]) -> None:
-    """Wait until the control groups are gone; others may come meanwhile, of who else tests on this machine."""
-    try:
-        async with asyncio.timeout(90):
-            while left := left & set(groups()):
-                await asyncio.sleep(0.5)
-    except TimeoutError:
-        pytest.fail(f"left behind: {left}")
+async def killed_again_and_again(sandbox: SandboxConfig, kills: int, warm: int = 0) -> list[SandboxCreated]:
+    """Kill the one host `kills` times at random boundaries, let the next one finish the run, and look for what is left.
 
-
-async def killed_again_and_again(sandbox: SandboxConfig, kills: int) -> None:
-    """Kill the one host `kills` times at random boundaries, let the next one finish the run, and look for what is left."""
-    dice, before = random.Random(4), set(groups())
+    Return what machines were made.
+    """
+    dice, pids = random.Random(4), list[int]()
     async with stage(hosts=0, projector=False, extra=LEASES) as place:
         place.data_dir.chmod(0o755)
-        await place.request(config(sandbox), RUN)
+        await place.request(config(sandbox, warm), RUN)
         deaths: Counter[int] = Counter()
         for _ in range(kills):
             fault = f"{dice.choice(POINTS)}:kill:{dice.randint(1, 12)}"
-            deaths[await one_life(place, fault, place.data_dir / "h0.log")] += 1
+            deaths[await one_life(place, fault, place.data_dir / "h0.log", pids)] += 1
         assert deaths[-9] == kills, deaths
         place.spawn("h0", "collector,harness,sandbox,verifier")
+        pids.append(place.children["h0"].pid)
         end = await place.finished(300, RUN)
         await until_clean(place, has_engine=isinstance(sandbox, Docker))
         place.children["h0"].terminate()
         assert await asyncio.to_thread(place.children["h0"].wait, 60) == 0
-        await until_gone(set(groups()) - before)
+        assert groups(pids) == []
         events = [event async for event in place.log.read("gym.evt.0.>")]
         raw: list[Stored] = [stored async for stored in place.admin.read("gym.evt.0.>")]
         broken = violations(project(raw, DirectoryBlobs(place.data_dir / "blobs")))
@@ -135,16 +134,27 @@ async def killed_again_and_again(sandbox: SandboxConfig, kills: int) -> None:
     assert lost, "some died with their host"
     assert kinds[CheckpointSaved] > ROLLOUTS // 2
     assert broken == {}
+    return [event.data for event in events if isinstance(event.data, SandboxCreated)]
 
 
-@pytest.mark.parametrize(
-    "sandbox",
-    [
-        pytest.param(Bubblewrap(), id="bubblewrap"),
-        pytest.param(Docker(image=IMAGE, user=USER), id="docker", marks=needs_engine),
-    ],
-)
+SANDBOXES = [
+    pytest.param(Bubblewrap(), id="bubblewrap"),
+    pytest.param(Docker(image=IMAGE, user=USER), id="docker", marks=needs_engine),
+]
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXES)
 @pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.kill_all)])
 async def test_nothing_is_left_of_any_machine(sandbox: SandboxConfig, kills: int) -> None:
     """No process, mount, group, directory or container; every machine that was made has an end in the log."""
     await killed_again_and_again(sandbox, kills)
+
+
+@pytest.mark.parametrize("sandbox", SANDBOXES)
+async def test_nothing_is_left_of_machines_that_were_made_ahead(sandbox: SandboxConfig) -> None:
+    """Those that were ready when their host died, and those that somebody had just got; none was given twice."""
+    created = await killed_again_and_again(sandbox, 4, warm=3)
+    warm = [data.label for data in created if data.is_warm]
+    assert len(warm) > ROLLOUTS // 3
+    assert len({data.label for data in created}) == len(created)
+    assert all(label.startswith(f"{RUN}.warm.h0.") for label in warm)

@@ -16,7 +16,7 @@ from schemas.ids import RUN_LEVEL
 from schemas.readiness import GatewayDoor, Install
 from schemas.tasks import Evidence, TaskInput
 from schemas.tokens import CallTokens
-from schemas.values import AskedAgain, BlobRef, Failure, Message, NetworkAttempt, Sampling, ToolCall, Usage
+from schemas.values import AskedAgain, BlobRef, Failure, Message, NetworkAttempt, Party, Sampling, ToolCall, Usage
 
 GOLDEN: Final = Path(__file__).resolve().parents[1] / "golden"
 AT: Final = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
@@ -88,6 +88,7 @@ _TRIED: Final = NetworkAttempt(
     duration_s=0.5,
     phase="agent",
 )
+_PARTY: Final = Party(actor="verifier", key="v2")
 _CHECKPOINTS: Final = sandboxes.Checkpoints(when="never", max_restores=7, restore_in=_BOX)
 _INSTALL: Final = Install(command="make ready", timeout_s=90)
 _RUN: Final = config.RunConfig(
@@ -99,6 +100,7 @@ _RUN: Final = config.RunConfig(
     sandbox=sandboxes.UnsafeLocal(limits=_LIMITS, ledger_path="/ledger"),
     install=_INSTALL,
     checkpoints=_CHECKPOINTS,
+    warm_sandboxes=3,
     grading_sandbox=_BOX,
     responses_create_params=_SAMPLING,
     retries=config.Retries(max_attempts=5, backoff_s=0.5, backoff_max_s=9),
@@ -154,6 +156,7 @@ _ALL: Final[tuple[Event, ...]] = (
         budget=_BUDGETS,
         checkpoints=_CHECKPOINTS,
         install=_INSTALL,
+        warm_sandboxes=3,
     ),
     events.VerdictRequested(
         verifier="sum", verifier_data={"answer": 4, "tolerance": 1e-9}, evidence=_EVIDENCE, sandbox=_BOX
@@ -168,8 +171,11 @@ _ALL: Final[tuple[Event, ...]] = (
         phase="verify",
         install=_INSTALL,
         gateway=GatewayDoor(port=9000),
+        warm_sandboxes=3,
     ),
-    events.CheckpointRequested(number=2),
+    events.CheckpointRequested(number=2, right=3),
+    events.SandboxLendRequested(number=2, borrower=_PARTY),
+    events.SandboxGiveBackRequested(number=2, right=3),
     events.ToolCallRequested(
         call_id="c1",
         turn=2,
@@ -180,6 +186,7 @@ _ALL: Final[tuple[Event, ...]] = (
         tries=3,
         number=2,
         keeps_files=True,
+        right=3,
     ),
     events.ToolCallRejected(call_id="c1", turn=2, index=1, message=ODD_TEXT),
     events.SandboxCloseRequested(number=2),
@@ -254,6 +261,8 @@ _ALL: Final[tuple[Event, ...]] = (
         phase="agent",
         allow=("a.example",),
         gateway_url="http://127.0.0.1:9000",
+        label="r1.warm.h0.7",
+        is_warm=True,
     ),
     events.SandboxInstallStarted(number=2, phase="install", allow=("m.example",)),
     events.SandboxInstalled(
@@ -271,6 +280,9 @@ _ALL: Final[tuple[Event, ...]] = (
         network_dropped=3,
     ),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
+    events.SandboxLent(request_id="q", borrower=_PARTY, right=3),
+    events.SandboxGivenBack(request_id="q", borrower=_PARTY, right=3, is_taken=True),
+    events.SandboxRequestRefused(request_id="q", failure=_FAILURE),
     events.SandboxLost(reason="out of memory", is_replaced=True, network=(_TRIED,), network_dropped=3),
     events.CheckpointSaved(
         request_id="q", snapshot=_BLOB, files=2, bytes=9, stored_bytes=4, left_out=1, duration_s=0.5, paused_s=0.25

@@ -6,6 +6,7 @@ They know `append FILE TEXT`, `cat FILE`, `check FILE LINES`, `count`, `fail`, a
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,6 +46,8 @@ class FileBox:
         """Do what the few commands say."""
         del timeout_s
         self._check()
+        if command == ":":  # is it there?
+            return ExecResult(0, "", 0, truncated=False, ended_by="exit", duration_s=0.01)
         self._provider.ledger.start("tool", key, label=self._label)
         self._provider.commands += 1
         verb, *words = command.rpartition("export TESTS; ")[2].split(" ", 2)
@@ -122,6 +125,7 @@ class FileBoxes:
         self.after_command: Callable[[FileBox], None] = lambda _: None
         self.refuses_snapshots = False
         self.makes_at_most = 100
+        self.create_s = 0.0
         self.alive: set[str] = set()
 
     async def check(self) -> None:
@@ -132,6 +136,7 @@ class FileBoxes:
         if self.made >= self.makes_at_most:
             msg = "no more machines here"
             raise CreateFailed(msg)
+        await asyncio.sleep(self.create_s)
         self.made += 1
         self.alive.add(label)
         return FileBox(self, label)

@@ -13,7 +13,7 @@ from schemas.events import (
     ToolCallRequested,
 )
 from schemas.values import BlobRef, Failure
-from tests.unit.test_box_machine import CLOSE, asked, done, ready
+from tests.unit.test_box_machine import CLOSE, OWNER, asked, done, ready
 
 REF = BlobRef(sha256="cd" * 32, size=3)
 FULL = Failure(kind="checkpoint_failed", message="no room", stage="tool")
@@ -38,7 +38,7 @@ def test_what_follows_a_command_comes_before_the_next() -> None:
     """The next one finds the files as they were kept."""
     case = ready().given(kept(0), asked(1), done(0))
     assert case.then_nothing().effects == [KeepFiles("keep-0")]
-    assert case.given(saved("call0")).effects == [RunCommand("run-call1", asked(1)[1], 7, "s1")]
+    assert case.given(saved("call0")).effects == [RunCommand("run-call1", asked(1)[1], 7, OWNER)]
 
 
 def test_a_failed_checkpoint_holds_nothing_up() -> None:

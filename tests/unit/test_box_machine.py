@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from actors.sandbox.box import ABANDONED, DIED, BoxMachine, BoxState, DestroyBox, RunCommand
+from actors.sandbox.box import ABANDONED, DIED, BoxMachine, DestroyBox, RunCommand
+from actors.sandbox.box_state import BoxState
 from gym_bus.runtime.machine import AwaitAnswer
 from schemas.events import (
     SandboxCloseRequested,
@@ -19,13 +20,14 @@ from schemas.events import (
 )
 from schemas.events.harness import SandboxRequested
 from schemas.tasks import Evidence
-from schemas.values import Failure
+from schemas.values import Failure, Party
 from tests.support.examples import EXAMPLES
 from tests.support.machine_case import Case, envelope
 
 CREATED = SandboxCreated(request_id="box", place="h0", provider="inline")
 FAILURE = Failure(kind="stale", message="another owner")
 CLOSE = ("close", SandboxCloseRequested())
+OWNER = Party(actor="harness", key="s1")
 
 
 def asked(index: int = 0) -> tuple[str, ToolCallRequested]:
@@ -70,8 +72,8 @@ def test_commands_run_one_after_the_other() -> None:
     """The oldest open command runs, under the epoch and key of who asked; the next one when it is answered."""
     case = ready().given(asked(0), asked(1))
     first = case.effects
-    assert first == [RunCommand("run-call0", asked(0)[1], 7, "s1")]
-    assert case.given(done(0)).effects == [RunCommand("run-call1", asked(1)[1], 7, "s1")]
+    assert first == [RunCommand("run-call0", asked(0)[1], 7, OWNER)]
+    assert case.given(done(0)).effects == [RunCommand("run-call1", asked(1)[1], 7, OWNER)]
     assert case.given(done(0), done(1)).effects == [AwaitAnswer("next")]
 
 

@@ -162,7 +162,7 @@ async def test_the_agent_keeps_nothing_of_the_installs_list(
         ListedBox(),
         Bubblewrap(network=NetworkPolicy(install=Reach(allow=install), agent=Reach(allow=agent))),
     )
-    held = HeldBox(box, MemoryBlobs())
+    held = HeldBox(box, MemoryBlobs(), "r.0-0.b1")
     for phase in ("install", "agent"):
         change = phase_of(sandbox, phase, held.phase)
         assert change is not None

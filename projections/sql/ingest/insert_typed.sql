@@ -94,7 +94,8 @@ from (select *, json_extract_string(data, fields()) as x from staged where fit a
 insert into sandbox_changes
 select
     shard, seq, recorded_at, p[4], p[5], attempt, p[7], event_id, field(x, 'request_id'), substr(kind, 9), field(x, 'place'), field(x, 'provider'),
-    field(x, 'failure.kind'), coalesce(field(x, 'reason'), field(x, 'failure.message'))
+    field(x, 'failure.kind'), coalesce(field(x, 'reason'), field(x, 'failure.message')), field(x, 'label'),
+    case when kind = 'sandbox_created' then coalesce(field(x, 'is_warm')::boolean, false) end
 from (select *, json_extract_string(data, fields()) as x from staged where fit and type in ('sandbox_created.v1', 'sandbox_failed.v1', 'sandbox_lost.v1', 'sandbox_destroyed.v1'));
 
 -- types: checkpoint_saved.v1 checkpoint_failed.v1

@@ -1,6 +1,6 @@
 -- I6, effect once (what the log alone can tell): a turn of a conversation has one recorded answer and is not asked for again after it (but
 -- for a client of the gateway, which may ask what it likes); a tool call has one outcome, and the same call of a turn is asked for
--- again only after a stale refusal, or in another sandbox, which there is only if the one before was lost.
+-- again only after a refusal (stale, or not lent to who asked), or in another sandbox, which there is only if the one before was lost.
 select 'turn answered twice' as what, run_id, rollout_id, key, turn, count(*) as times
 from model_calls where state = 'completed' and dialect is null group by run_id, rollout_id, key, turn having count(*) > 1
 union all
@@ -14,7 +14,7 @@ select 'tool call with two outcomes', run_id, rollout_id, key, null, count(*)
 from tool_call_answered group by run_id, rollout_id, key, request_id having count(*) > 1
 union all
 select 'tool call executed twice', run_id, rollout_id, key, turn, count(*)
-from tool_calls where state is null or failure_kind is distinct from 'stale'
+from tool_calls where state is null or coalesce(failure_kind, '') not in ('stale', 'not_lent')
 group by run_id, rollout_id, key, number, turn, call_index having count(*) > 1
 union all
 select 'sandbox replaced that was not lost', c.run_id, c.rollout_id, c.key, null, 1

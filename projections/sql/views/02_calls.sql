@@ -17,12 +17,13 @@ select
     a.failure_kind, a.failure_message, q.shard, q.seq
 from tool_call_requested q left join tool_call_answered a on a.run_id = q.run_id and a.request_id = q.event_id;
 
+-- label: what is written on the machine; is_warm: it was made before it was asked for.
 create or replace view sandboxes as
 select
     run_id, rollout_id, attempt, key, max(place) as place, max(provider) as provider,
     min(recorded_at) filter (state = 'created') as created_at, min(recorded_at) filter (state = 'lost') as lost_at,
     min(recorded_at) filter (state = 'destroyed') as destroyed_at, min(recorded_at) filter (state = 'failed') as failed_at,
-    max(reason) filter (state in ('failed', 'lost')) as reason
+    max(reason) filter (state in ('failed', 'lost')) as reason, max(label) as label, bool_or(is_warm) as is_warm
 from sandbox_changes group by run_id, rollout_id, attempt, key;
 
 create or replace view checkpoints as
