@@ -36,8 +36,9 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture(params=["bubblewrap", DOCKER])
-async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
-    """Return what makes a box that is to see a directory."""
+async def make(request: pytest.FixtureRequest, tmp_path: Path, home: Path) -> AsyncIterator[Make]:
+    """Return what makes a box that is to see a directory; it ends before `home` is removed."""
+    assert home.is_dir()
     await (await provider_of(request.param, tmp_path / "probe")).aclose()
     async with AsyncExitStack() as stack:
 
