@@ -15,13 +15,13 @@ PYTEST := $(BIN)/python -m pytest
 PYRIGHT := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 .DEFAULT_GOAL := help
-.PHONY: run test check lint bench kill-all format lock clean help base dev local bwrap docker
+.PHONY: run test harness check lint bench kill-all format lock clean help base dev local bwrap docker
 
 run: base bwrap $(filter local,$(MODEL)) ## run the main job: agents on 75 small tasks, with the built-in stand-in for a model (MODEL=local: a real small one)
 	$(RUN)
 
 test: dev local bwrap docker ## run the tests, but the slow ones and the kill-all
-	$(PYTEST) -m "not slow and not kill_all"
+	$(PYTEST) -m "not slow and not kill_all and not harness"
 
 check: lint ## all that CI asks: format, lint, types, import direction, dead code, then the tests
 	$(MAKE) --no-print-directory test
@@ -33,6 +33,9 @@ lint: dev ## the checks without the tests
 	$(PYRIGHT)
 	$(PYTEST) -q tests/test_tidy.py
 	$(BIN)/python scripts/dead_code.py
+
+harness: dev bwrap ## run the agents that are too large for `make test`: they are installed first
+	$(PYTEST) -m harness tests/e2e
 
 bench: dev bwrap docker ## measure; prints a table
 	$(BIN)/python -m tests.bench

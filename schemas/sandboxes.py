@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.network import parse_hosts
@@ -61,12 +62,36 @@ class NetworkPolicy(Frozen):
         return private
 
 
+class SharedDirectory(Frozen):
+    """The host's directory `source`, which a sandbox sees at `at`, below /opt, and cannot write to.
+
+    It is shown only if it holds a file `.gym-bus-shared`: whoever owns it says so that nothing in there is secret.
+    """
+
+    source: str = Field(pattern="^/", max_length=4096)
+    at: str = Field(pattern=r"^/opt(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)+$", max_length=256)
+
+
+def _apart(directories: tuple[SharedDirectory, ...]) -> tuple[SharedDirectory, ...]:
+    """Refuse two directories at one place, and one inside of another."""
+    places = sorted(f"{one.at}/" for one in directories)
+    for one, following in itertools.pairwise(places):
+        if following.startswith(one):
+            msg = f"shared directories must lie apart: {one} and {following}"
+            raise ValueError(msg)
+    return directories
+
+
+SharedDirectories = Annotated[tuple[SharedDirectory, ...], Field(max_length=16), AfterValidator(_apart)]
+
+
 class Bubblewrap(Tagged):
     """A sandbox of namespaces: no network but what `network` allows, read-only system, no capabilities, a non-root user."""
 
     type: Literal["bubblewrap"] = "bubblewrap"
     limits: SandboxLimits = SandboxLimits()
     network: NetworkPolicy = NetworkPolicy()
+    shared: SharedDirectories = ()
     ledger_path: str | None = None
 
 
@@ -98,6 +123,7 @@ class Docker(Tagged):
     image: str = Field(min_length=1)
     limits: SandboxLimits = SandboxLimits()
     network: NetworkPolicy = NetworkPolicy()
+    shared: SharedDirectories = ()
     user: str = Field(default="1000:1000", pattern=r"^[1-9]\d{0,9}:\d{1,10}$")
     socket: str | None = None
     ledger_path: str | None = None

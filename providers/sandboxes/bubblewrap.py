@@ -24,6 +24,7 @@ from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from providers.sandboxes.seccomp import filter_to_read
+from providers.sandboxes.shared_directories import shown
 from providers.sandboxes.side_terminal import SideTerminal
 from providers.sandboxes.standing_shell import StandingShell
 from schemas.network import parse_hosts
@@ -56,9 +57,10 @@ class BubblewrapProvider:
     def __init__(self, config: Bubblewrap, work_dir: Path) -> None:
         self._limits = config.limits
         self._private = parse_hosts(config.network.private)
+        self._shared = config.shared
         self._ledger = Ledger(config.ledger_path)
         self._is_root = os.getuid() == 0
-        work_dir = work_dir.absolute()
+        work_dir = self._work_dir = work_dir.absolute()
         self._rooms = Rooms(reachable_parent(work_dir) if self._is_root else work_dir)
         self._tools: Tools | None = None
         self._boxes: dict[str, BubblewrapBox] = {}
@@ -118,13 +120,14 @@ class BubblewrapProvider:
     async def _make(self, label: str) -> tuple[StandingShell, Room]:
         """Start a box and wait for its shell; nothing is left if that fails."""
         uid = FIRST_UID + secrets.randbelow(65_536) if self._is_root else os.getuid()
+        shared = shown(self._shared, self._work_dir, to_others=self._is_root)
         try:
             tools = self._tools = self._tools or _find_tools(self._rooms.own, is_root=self._is_root)
             groups = self._groups = self._groups or Groups(self._rooms.own)
             room, shell = self._rooms.make(label, uid, self._limits.disk_mib), None
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error
-        command, memory = argv(tools, room, self._limits), self._bounded(groups, room)
+        command, memory = argv(tools, room, self._limits, shared), self._bounded(groups, room)
         try:
             shell = StandingShell(_spawn(command), room, self._limits, memory=memory, freezes_in=groups)
             await shell.start()

@@ -7,6 +7,7 @@ which bwrap expresses for itself and for the box.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -32,8 +33,8 @@ class Tools:
     features: str
 
 
-def argv(tools: Tools, room: Room, limits: SandboxLimits) -> list[str]:
-    """Return the command that becomes the box `room`, with the standing shell as its first process."""
+def argv(tools: Tools, room: Room, limits: SandboxLimits, shared: Sequence[tuple[Path, str]] = ()) -> list[str]:
+    """Return the command that becomes the box `room`, with the standing shell as its first process; `shared` is what is shown where."""
     drop = (
         [tools.setpriv, f"--reuid={room.uid}", f"--regid={room.uid}", "--clear-groups", "--"] if tools.setpriv else []
     )
@@ -48,7 +49,9 @@ def argv(tools: Tools, room: Room, limits: SandboxLimits) -> list[str]:
         "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev",
         *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev", *size, "--tmpfs", "/tmp",  # noqa: S108  in the box
         "--bind", str(room.work), "/box", "--ro-bind", str(room.pipes), PIPES_IN_BOX,
-        "--ro-bind", str(tools.shell), SHELL_IN_BOX, "--remount-ro", "/", "--chdir", "/box", "--clearenv",
+        "--ro-bind", str(tools.shell), SHELL_IN_BOX,
+        *(part for source, at in shared for part in ("--ro-bind", str(source), at)),
+        "--remount-ro", "/", "--chdir", "/box", "--clearenv",
         *(part for name, value in ENVIRONMENT.items() for part in ("--setenv", name, value)),
         SHELL_IN_BOX,
     ]  # fmt: skip

@@ -28,6 +28,7 @@ from providers.sandboxes.docker_shell import ContainerShell
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
+from providers.sandboxes.shared_directories import shown
 from schemas.network import parse_hosts
 from schemas.sandboxes import Docker
 
@@ -60,7 +61,7 @@ class DockerProvider:
         self._ledger = Ledger(config.ledger_path)
         self._is_root = os.getuid() == 0
         self._uid = int(config.user.partition(":")[0])
-        work_dir = work_dir.absolute()
+        work_dir = self._work_dir = work_dir.absolute()
         self._rooms = Rooms(reachable_parent(work_dir) if self._is_root else work_dir)
         self._engine = Engine(config.socket)
         self._boxes: dict[str, DockerBox] = {}
@@ -162,7 +163,8 @@ class DockerProvider:
         """Create and start the container; nothing is left of it if that fails."""
         if self._seccomp is None:
             self._seccomp = await seccomp_option(self._engine, self._rooms.own)
-        body = body_of(self._config, label, room)
+        shared = shown(self._config.shared, self._work_dir, to_others=False)  # the engine mounts them, as root
+        body = body_of(self._config, label, room, shared)
         body["HostConfig"]["SecurityOpt"].append(self._seccomp)
         create = self._engine.client.containers.create(body, name=name_of(label))
         try:

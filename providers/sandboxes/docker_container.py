@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, PIPES_IN_BOX
@@ -58,8 +60,8 @@ def name_of(label: str) -> str:
     return f"gym-bus-{readable}-{hashlib.sha256(label.encode()).hexdigest()[:8]}"
 
 
-def body_of(config: Docker, label: str, room: Room) -> dict[str, Any]:
-    """Return the engine's request for the box `label`, whose files are in `room`."""
+def body_of(config: Docker, label: str, room: Room, shared: Sequence[tuple[Path, str]] = ()) -> dict[str, Any]:
+    """Return the engine's request for the box `label`, whose files are in `room`; `shared` is what is shown where."""
     limits, memory = config.limits, config.limits.memory_mib * MIB
     whole = memory + (limits.disk_mib or 0) * MIB  # the files of a bounded workspace are memory
     return {
@@ -86,7 +88,11 @@ def body_of(config: Docker, label: str, room: Room) -> dict[str, Any]:
             "IpcMode": "private",
             "ShmSize": memory,
             "Tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory}"},  # noqa: S108  in the box
-            "Binds": [f"{room.work}:/box:rw", f"{room.pipes}:{PIPES_IN_BOX}:ro"],
+            "Binds": [
+                f"{room.work}:/box:rw",
+                f"{room.pipes}:{PIPES_IN_BOX}:ro",
+                *(f"{source}:{at}:ro" for source, at in shared),
+            ],
             "Memory": whole,
             "MemorySwap": whole,
             "PidsLimit": limits.processes + OWN_PROCESSES,

@@ -91,8 +91,13 @@ async def provider_of(
     kind: str, path: Path, ledger_path: str | None = None, limits: SandboxLimits = LIMITS
 ) -> SandboxProvider:
     """Return a provider; without what it needs the test is skipped, an engine excepted."""
-    provider = make_provider(config_of(kind, ledger_path, limits), path, KEY)
-    if kind in {"docker", "podman", *REMOTE}:
+    return await provider_with(config_of(kind, ledger_path, limits), path)
+
+
+async def provider_with(config: SandboxConfig, path: Path) -> SandboxProvider:
+    """Return the provider of a configuration; the same."""
+    provider = make_provider(config, path, KEY)
+    if config.type in {"docker", *REMOTE}:
         return provider  # a test fails if there is no engine, or no double
     try:
         await provider.check()

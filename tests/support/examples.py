@@ -46,7 +46,8 @@ _AGENT: Final = config.SimpleAgent(
     tool_timeout_s=5,
 )
 _LIMITS: Final = sandboxes.SandboxLimits(memory_mib=64, processes=8, file_mib=2, cpu_s=5, output_bytes=1024)
-_BOX: Final = sandboxes.Bubblewrap(limits=_LIMITS, ledger_path="/ledger")
+_SHARED: Final = (sandboxes.SharedDirectory(source="/srv/tools", at="/opt/tools"),)
+_BOX: Final = sandboxes.Bubblewrap(limits=_LIMITS, shared=_SHARED, ledger_path="/ledger")
 _SCRIPTED: Final = config.ScriptedModel(
     seed=3,
     error_rate=0.5,

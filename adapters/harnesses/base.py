@@ -1,0 +1,170 @@
+"""What a harness is to us: a row of facts, a function that says how it is started, and readers for what it writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from adapters.harnesses.readers import Reader
+from gym_bus.errors import Permanent
+from schemas.conversation import DialectName
+
+ARGUMENT_MAX_BYTES: Final = 131_071
+
+
+class Unsupported(Permanent):
+    """A harness was asked for what it cannot do; the message says which, and what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package that is installed for a harness, in exactly this version."""
+
+    ecosystem: Literal["npm", "pypi"]
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class SystemPrompt:
+    """Words for the system prompt: behind the harness's own, or in its place."""
+
+    text: str
+    mode: Literal["append", "replace"] = "append"
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """An MCP server over HTTP that the harness is granted. `headers` may hold a token."""
+
+    name: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """One input that a harness works on, and where; all paths are the machine's.
+
+    `base_url` is the gateway's for this activation, with the token in its path and without `/v1`. `home` is the harness's own storage,
+    which outlives the launch; `installed` and `node` are where `installing.py`'s directories are shown. `withheld` are tools, by the
+    harness's own names; `resume` is the id of a session in `home` to go on with.
+    """
+
+    prompt: str
+    model: str
+    base_url: str
+    home: str
+    workspace: str
+    installed: str
+    node: str = "/opt/gym-bus/node"
+    python: str = "/usr/bin/python3"
+    system_prompt: SystemPrompt | None = None
+    withheld: tuple[str, ...] = ()
+    mcp: tuple[McpServer, ...] = ()
+    extra_args: tuple[str, ...] = ()
+    resume: str | None = None
+    context_tokens: int = 131_072
+    max_output_tokens: int = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A file that a harness writes: `stdout`, or a glob in the machine; a `document` is written anew each time, lines are appended."""
+
+    where: str
+    reader: Callable[[], Reader]
+    is_document: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an activation is run: files that are written first (path to content, mode 0600), what is started, and what it will write.
+
+    The first trace tells the conversation, the others what it leaves out.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    traces: tuple[Trace, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    stdin: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a harness's calls are worth for training on token ids, as measured: see docs/harnesses.md.
+
+    `has_prefix` if each call's conversation begins with the one before; `arguments` is how it sends a call's arguments back;
+    `sends_thoughts` if it sends the model's reasoning back.
+    """
+
+    has_prefix: bool
+    arguments: Literal["verbatim", "rewritten"]
+    sends_thoughts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harness:
+    """One harness. `plan` may rely on what `plan_for` has checked: that only what it declares is asked of it."""
+
+    name: str
+    packages: tuple[Package, ...]
+    dialect: DialectName
+    plan: Callable[[Activation], Plan]
+    tokens: Tokens
+    needs_node: bool = False
+    system_prompts: frozenset[Literal["append", "replace"]] = frozenset()
+    withholds: frozenset[str] = frozenset()
+    grants: frozenset[Literal["model", "mcp"]] = frozenset({"model"})
+    prompt_by: Literal["stdin", "argument"] = "stdin"
+    resumes: bool = False
+    memory_mib: int = 1024
+    processes: int = 256
+    first_call_s: float = 60
+
+
+def plan_for(harness: Harness, activation: Activation) -> Plan:
+    """Return how `activation` is run by `harness`; raises `Unsupported` for what it has no way to do."""
+
+    def refuse(what: str) -> None:
+        raise Unsupported(f"{harness.name} cannot {what}")
+
+    if activation.system_prompt and activation.system_prompt.mode not in harness.system_prompts:
+        refuse(f"{activation.system_prompt.mode} its system prompt")
+    if unknown := set(activation.withheld) - harness.withholds:
+        refuse(f"do without {', '.join(sorted(unknown))}; what it can do without: {sorted(harness.withholds)}")
+    if activation.mcp and "mcp" not in harness.grants:
+        refuse("use MCP servers")
+    for server in activation.mcp:
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,31}", server.name):
+            refuse(f"be given an MCP server called {server.name!r}: lower-case letters, digits and `_`")
+    if activation.resume is not None and not (
+        harness.resumes and re.fullmatch(r"[A-Za-z0-9_-]{1,128}", activation.resume)
+    ):
+        refuse(f"resume session {activation.resume!r}")
+    if harness.prompt_by == "argument" and len(activation.prompt.encode()) > ARGUMENT_MAX_BYTES:
+        refuse(f"be given a prompt of more than {ARGUMENT_MAX_BYTES} bytes: it takes it as an argument")
+    plan = harness.plan(activation)
+    if any("\0" in text for text in (*plan.argv, *plan.environment.values())):
+        refuse("be given a NUL")
+    return plan
+
+
+def environment_of(activation: Activation, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a harness: what every program expects, nothing of this host, and `more`."""
+    return {
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": activation.home,
+        "TMPDIR": "/tmp",  # noqa: S108  in the machine
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "USER": "agent",
+        **more,
+    }
+
+
+NO_KEY: Final = "unused"
+"""For clients that want a key: the token is in the address."""

@@ -1,0 +1,47 @@
+"""From a harness to what is installed for it, and to what its sandbox is shown."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from adapters.harnesses.base import Harness
+from adapters.harnesses.installing.directories import InstallFailed, Pinned, install
+from schemas.sandboxes import SharedDirectory
+
+LOCKS: Final = Path(__file__).resolve().parent.parent / "locks"
+NODE: Final = Pinned("node", "npm", LOCKS / "node")
+PLACES: Final = "/opt/gym-bus"
+
+
+def pinned(harness: Harness, python: str = "") -> Pinned:
+    """Return the pins of `harness`; `python` is the sandbox's, as `3.11`, None of which is needed for npm."""
+    ecosystem = harness.packages[0].ecosystem
+    return Pinned(harness.name, ecosystem, LOCKS / harness.name, python if ecosystem == "pypi" else "")
+
+
+async def shared_with(harness: Harness, home: Path, *, python: str | None = None) -> tuple[SharedDirectory, ...]:
+    """Install what `harness` needs, and return what its sandbox is to be shown: itself at `/opt/gym-bus/<name>`, Node at `…/node`.
+
+    `python` is the version of the sandbox's Python, by default that of this host's /usr/bin/python3. Raises `InstallFailed`.
+    """
+    node = await install(NODE, home) if harness.packages[0].ecosystem == "npm" else None
+    if harness.packages[0].ecosystem == "pypi":
+        python = python or _python_of("/usr/bin/python3")
+    own = await install(pinned(harness, python or ""), home, node)
+    shared = [SharedDirectory(source=str(own), at=f"{PLACES}/{harness.name}")]
+    if harness.needs_node and node:
+        shared.append(SharedDirectory(source=str(node), at=f"{PLACES}/node"))
+    return tuple(shared)
+
+
+def _python_of(program: str) -> str:
+    try:
+        told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InstallFailed(f"install_failed: {program} cannot be run: {error}") from error
+    if not (found := re.match(r"Python (\d+\.\d+)", told)):
+        raise InstallFailed(f"install_failed: {program} does not say its version: {told[:100]!r}")
+    return found[1]

@@ -1,0 +1,9 @@
+"""Launching: one command in a machine, run once, to its end, with a receipt. `launch` is our side, `supervisor` the machine's."""
+
+from __future__ import annotations
+
+from adapters.harnesses.launching.launch import Launch, LaunchBox, LaunchUnknown, require_python
+from adapters.harnesses.launching.order import Order
+from adapters.harnesses.launching.receipt import Receipt
+
+__all__ = ["Launch", "LaunchBox", "LaunchUnknown", "Order", "Receipt", "require_python"]

@@ -1,0 +1,208 @@
+"""Our side of a launch: files go in, the supervisor is started, what it writes is read, and in the end its directory is closed.
+
+Everything there is to know of a launch is in its directory in the machine, so whoever knows machine and directory can go on with it:
+start it again (nothing runs twice), wait, read, stop, close. What the harness itself keeps lies elsewhere and outlives the directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import shlex
+import tempfile
+from enum import Enum
+from pathlib import Path
+from typing import Final, Protocol
+
+from pydantic import ValidationError
+
+from adapters.harnesses.launching import supervisor
+from adapters.harnesses.launching.order import Order
+from adapters.harnesses.launching.receipt import Receipt
+from gym_bus.errors import GymBusError, Permanent
+from providers.sandboxes.base import Box
+from providers.sandboxes.capabilities import NoSuchFile, WithDetached, WithFiles
+
+LAUNCHES: Final = "/tmp/gym-bus-launches"  # noqa: S108  in the machine, outside of the workspace
+PYTHON: Final = "python3"
+ASKED_WITHIN_S: Final = 60.0
+RECEIPT_MAX_BYTES: Final = 64 * 1024
+READ_MAX_BYTES: Final = 1024 * 1024
+POLL_FIRST_S: Final = 0.05
+POLL_MAX_S: Final = 1.0
+LOOK_EVERY: Final = 16
+OVERTIME_S: Final = 60.0
+"""What the machine gives the supervisor beyond all of its own deadlines."""
+
+
+class LaunchBox(Box, WithFiles, WithDetached, Protocol):
+    """A machine in which something can be launched."""
+
+
+class LaunchUnknown(GymBusError):
+    """What was launched has ended, and nobody can say how: its supervisor was killed, or its receipt is none."""
+
+
+class Standing(Enum):
+    """How a launch stands, by the exit code of the supervisor's `look`."""
+
+    UNCLAIMED = supervisor.UNCLAIMED
+    RUNNING = supervisor.RUNNING
+    ENDED = supervisor.ENDED
+    UNKNOWN = supervisor.UNKNOWN
+    ABSENT = supervisor.ABSENT
+
+
+async def require_python(box: Box, python: str = PYTHON) -> None:
+    """Raise `Permanent` if the machine has no Python that the supervisor can run with."""
+    look = f"{python} -I -c 'import ctypes, fcntl, json, selectors, sys; sys.exit(sys.version_info < (3, 8))'"
+    done = await box.exec(look, key="launching: python", timeout_s=ASKED_WITHIN_S)
+    if done.exit_code != 0:
+        said = done.output.strip()[-200:]
+        raise Permanent(
+            f"the sandbox's image lacks a usable `{python}` (3.8 or newer, with ctypes), in which agents are launched: {said}"
+        )
+
+
+class Launch:
+    """One launch in one machine: `launch_id` is its name in there, and its key in the machine's ledger."""
+
+    def __init__(self, box: LaunchBox, launch_id: str, *, python: str = PYTHON, launches: str = LAUNCHES) -> None:
+        """Know of a launch, new or old; `python` is shell text."""
+        self.directory = f"{launches}/{launch_id}"
+        self._box = box
+        self._id = launch_id
+        self._python = python
+        self._numbers = itertools.count(1)
+        self._job: str | None = None
+        self._part = f"part-{secrets.token_hex(4)}"
+        self._reading = asyncio.Lock()
+
+    async def start(self, order: Order) -> None:
+        """Let the supervisor run `order`, unless one has already begun; raises `Permanent`, `BoxLost`.
+
+        It may be repeated by anybody: who comes second starts nothing.
+        """
+        if order.launch_id != self._id:
+            raise Permanent(f"the order is for launch {order.launch_id}, not {self._id}")
+        try:
+            content = order.written()
+        except ValueError as error:
+            raise Permanent(f"launch {self._id} cannot be ordered: {error}") from error
+        await require_python(self._box, self._python)
+        await self._box.put(Path(supervisor.__file__), f"{self.directory}/supervisor.py")
+        await self._put(content, "order.json")
+        command = f"exec {self._python} -I {self._supervisor} run {shlex.quote(self.directory)}"
+        timeout_s = order.timeout_s + order.grace_s + supervisor.ENDING_S + OVERTIME_S
+        self._job = await self._box.start(command, key=self._id, timeout_s=timeout_s)
+
+    async def standing(self) -> Standing:
+        """Return how it stands; raises `BoxLost`."""
+        code = await self._ask("look", otherwise=f"exit {supervisor.ABSENT}")
+        try:
+            return Standing(code)
+        except ValueError:
+            raise Permanent(f"launch {self._id} cannot be looked at: {code}") from None
+
+    async def receipt(self) -> Receipt | None:
+        """Return the receipt, None if there is none yet; raises `LaunchUnknown` for one that cannot be read."""
+        content = await self._get("receipt.json", RECEIPT_MAX_BYTES)
+        if content is None:
+            return None
+        try:
+            return Receipt.model_validate_json(content)
+        except ValidationError as error:
+            raise LaunchUnknown(f"the receipt of launch {self._id} is none: {error.error_count()} faults") from error
+
+    async def wait(self, within_s: float) -> Receipt | None:
+        """Return the receipt as soon as there is one; None if after `within_s` it still runs, or was never begun.
+
+        Raises `LaunchUnknown` if there will be none, `BoxLost`.
+        """
+        loop = asyncio.get_running_loop()
+        until, pause_s = loop.time() + within_s, POLL_FIRST_S
+        for polls in itertools.count(1):
+            if found := await self.receipt():
+                return found
+            has_ended = self._job is not None and not (await self._box.status(self._job)).is_running
+            if has_ended or polls % LOOK_EVERY == 0:
+                await self._raise_if_unknown()
+            if loop.time() >= until:
+                return None
+            await asyncio.sleep(min(pause_s, max(until - loop.time(), 0)))
+            pause_s = min(pause_s * 2, POLL_MAX_S)
+        return None
+
+    async def read(self, pattern: str, offset: int, *, max_bytes: int = READ_MAX_BYTES) -> bytes:
+        """Return what a file holds from byte `offset` on, `max_bytes` at most; empty if there is nothing more, or no such file.
+
+        `pattern` is a path or a glob in the machine; one that is not absolute is in the launch's directory (`stdout`, `stderr`).
+        """
+        path = pattern if pattern.startswith("/") else f"{self.directory}/{pattern}"
+        words = (self._part, path, str(offset), str(max_bytes))
+        async with self._reading:
+            code = await self._ask("part", *words, otherwise=f"exit {supervisor.NO_FILE}")
+            if code == supervisor.NO_FILE:
+                return b""
+            if code:
+                raise Permanent(f"{pattern!r} of launch {self._id} was not read: {code}")
+            return await self._get(self._part, max_bytes) or b""
+
+    async def stop(self, within_s: float) -> Receipt | None:
+        """Ask it to stop, and wait; also one that was never begun has a receipt then. None if it did not end `within_s`.
+
+        Raises `LaunchUnknown`, `BoxLost`.
+        """
+        standing = await self.standing()
+        if standing in {Standing.UNCLAIMED, Standing.RUNNING}:
+            await self._put(b"", "stop")
+        if standing is Standing.UNCLAIMED:
+            command = f"exec {self._python} -I {self._supervisor} run {shlex.quote(self.directory)}"
+            self._job = await self._box.start(command, key=self._id, timeout_s=ASKED_WITHIN_S)
+        return await self.wait(within_s)
+
+    async def close(self) -> None:
+        """End what a killed supervisor left, and remove the directory; safe to repeat. Raises `Permanent` if it still runs."""
+        closed = shlex.quote(f"{self.directory}.closed")
+        code = await self._ask("close", otherwise=f"rm -rf {closed} {shlex.quote(self.directory)}")
+        if code == supervisor.RUNNING:
+            raise Permanent(f"launch {self._id} still runs: stop it first")
+        if code:
+            raise Permanent(f"launch {self._id} was not closed: {code}")
+
+    @property
+    def _supervisor(self) -> str:
+        return shlex.quote(f"{self.directory}/supervisor.py")
+
+    async def _raise_if_unknown(self) -> None:
+        """Raise `LaunchUnknown` if nothing runs and there is no receipt; one that was just written is there."""
+        if await self.standing() is Standing.UNKNOWN and await self.receipt() is None:
+            raise LaunchUnknown(f"launch {self._id} has ended without a receipt: its supervisor was killed")
+
+    async def _ask(self, verb: str, *rest: str, otherwise: str) -> int:
+        """Return the exit code of one of the supervisor's verbs; without a supervisor, of what is `otherwise` done."""
+        words = shlex.join([verb, self.directory, *rest])
+        command = (
+            f"[ -f {self._supervisor} ] || {{ {otherwise}; exit; }}; exec {self._python} -I {self._supervisor} {words}"
+        )
+        key = f"{self._id}:{verb}:{next(self._numbers)}"
+        done = await self._box.exec(command, key=key, timeout_s=ASKED_WITHIN_S)
+        if done.exit_code is None:
+            raise LaunchUnknown(f"launch {self._id}: `{verb}` was not done in {ASKED_WITHIN_S:g} s, and all was killed")
+        return done.exit_code
+
+    async def _put(self, content: bytes, name: str) -> None:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(content)
+            file.flush()
+            await self._box.put(Path(file.name), f"{self.directory}/{name}", mode=0o600)
+
+    async def _get(self, name: str, max_bytes: int) -> bytes | None:
+        with tempfile.TemporaryDirectory() as scratch:
+            target = Path(scratch) / "file"
+            try:
+                await self._box.get(f"{self.directory}/{name}", target, max_bytes=max_bytes)
+            except NoSuchFile:
+                return None
+            return target.read_bytes()

@@ -1,0 +1,404 @@
+# ruff: noqa: PTH207, PTH208  /proc is listed often, and patterns are absolute
+"""Runs one command inside a machine to its end, and leaves a receipt that says how it ended. Carried there as text; Python 3.8.
+
+`python3 -I supervisor.py run DIR` takes what is to be run from DIR/order.json. Whoever holds the lock on DIR/claim is the one process
+that runs it; a claim with something in it is never taken again, so nothing runs twice, whoever is killed when. As child subreaper it
+inherits what the command leaves behind, daemons too, and ends all of it before it writes DIR/receipt.json. A file DIR/stop, or TERM,
+asks it to stop. Without a receipt nothing is known of how the command ended.
+
+`look DIR` exits with 0 if nothing was run yet, 10 while something runs, 11 if it ended with a receipt and 12 if without one, 13 if DIR
+is not there. `close DIR` ends what a killed supervisor left, makes later launches impossible and removes DIR; 10 if something runs.
+`part DIR NAME PATTERN OFFSET SIZE` copies so much of the first regular file that matches to DIR/NAME; 44 if there is none.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import glob
+import json
+import os
+import selectors
+import shutil
+import signal
+import stat
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+UNCLAIMED, RUNNING, ENDED, UNKNOWN, ABSENT, BUSY, NO_FILE = 0, 10, 11, 12, 13, 14, 44
+SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
+POLL_S = 0.05
+CHUNK_BYTES = 65536
+SLOWED_S = 0.01
+ENDING_S = 15.0
+ORDER_MAX_BYTES = 4 * 1024 * 1024
+CLAIM_MAX_BYTES = 4096
+CLAIM_TRIES = 200
+MARK, JOB_MARK = "GYM_BUS_LAUNCH", "GYM_BUS_JOB"
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class Output:
+    """One stream of the command: its first bytes are kept in a file, the rest is counted, and read slowly."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self.reads, self.writes = os.pipe()
+        os.set_blocking(self.reads, False)
+        self.file = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self.limit, self.size, self.kept = limit, 0, 0
+        self.is_full = limit <= 0
+
+    def take(self) -> bool:
+        """Read what is there, one piece of it; return False at its end."""
+        try:
+            content = os.read(self.reads, CHUNK_BYTES)
+        except BlockingIOError:
+            return True
+        self.size += len(content)
+        rest = b"" if self.is_full else content[: self.limit - self.kept]
+        while rest:
+            try:
+                written = os.write(self.file, rest)
+            except OSError:  # no room, or the limit of a file's size
+                self.is_full = True
+                break
+            self.kept, rest = self.kept + written, rest[written:]
+        if self.kept >= self.limit:
+            self.is_full = True
+        if content and self.size > self.kept:
+            time.sleep(SLOWED_S)
+        return bool(content)
+
+    def drain(self) -> None:
+        """Take what is left in the pipe when everything that wrote to it has ended, or at most as much as a pipe holds."""
+        for _ in range(64):
+            before = self.size
+            if not self.take() or self.size == before:
+                break
+
+    def told(self) -> dict[str, Any]:
+        """Return what the receipt says of it."""
+        return {"bytes": self.size, "kept": self.kept, "truncated": self.size > self.kept}
+
+
+class Supervisor:
+    """One command, from its start to its receipt."""
+
+    def __init__(self, directory: Path, order: dict[str, Any]) -> None:
+        self.directory, self.order = directory, order
+        self.outputs = {
+            name: Output(directory / name, int(order[name + "_max_bytes"])) for name in ("stdout", "stderr")
+        }
+        self.child = 0
+        self.status: int | None = None
+        self.is_asked = False
+        self.killed: set[int] = set()
+        self.error: str | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Return the receipt."""
+        started, began = time.time(), time.monotonic()
+        ended_by, is_clean = "stopped", True
+        if not self.stop_is_asked():
+            try:
+                self.start()
+            except OSError as error:
+                ended_by, self.error = "exit", str(error)
+                self.status = (127 if isinstance(error, FileNotFoundError) else 126) << 8
+            else:
+                ended_by = self.watch(began + float(self.order["timeout_s"]))
+                is_clean = self.end_all()
+        for output in self.outputs.values():
+            output.drain()
+            os.fsync(output.file)
+        status = self.status
+        signalled = status is not None and os.WIFSIGNALED(status)
+        return {
+            "launch_id": self.order["launch_id"],
+            "ended_by": ended_by,
+            "exit_code": None if status is None or signalled else os.WEXITSTATUS(status),
+            "signal": os.WTERMSIG(status) if status is not None and signalled else None,
+            "was_started": bool(self.child),
+            "started_at": started,
+            "ended_at": time.time(),
+            "duration_s": round(time.monotonic() - began, 3),
+            "descendants_killed": len(self.killed),
+            "is_clean": is_clean,
+            "error": self.error,
+            **{name: output.told() for name, output in self.outputs.items()},
+        }
+
+    def start(self) -> None:
+        """Fork; the child leads a session of its own and dies with us. Raises `OSError` if the command cannot be run."""
+        told, tells = os.pipe()
+        stdin = os.open(self.order["stdin"] or os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        parent = os.getpid()
+        child = os.fork()
+        if not child:
+            try:
+                self.become(stdin, parent)
+            except OSError as error:
+                os.write(tells, str(error.errno or 0).encode())
+            finally:
+                os._exit(127)
+        self.child = child
+        os.close(tells)
+        os.close(stdin)
+        for output in self.outputs.values():
+            os.close(output.writes)
+        said = os.read(told, 16)
+        os.close(told)
+        if said:
+            os.waitpid(child, 0)
+            self.child = 0
+            number = int(said)
+            raise OSError(number, os.strerror(number), self.order["argv"][0])
+
+    def become(self, stdin: int, parent: int) -> None:
+        """In the child: be the command."""
+        os.setsid()
+        LIBC.prctl(SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(127)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(self.order["cwd"])
+        os.dup2(stdin, 0)
+        os.dup2(self.outputs["stdout"].writes, 1)
+        os.dup2(self.outputs["stderr"].writes, 2)
+        environment = {**self.order["environment"], MARK: self.order["launch_id"]}
+        if JOB_MARK in os.environ:  # by which the machine's keeper finds what it started
+            environment[JOB_MARK] = os.environ[JOB_MARK]
+        os.execvpe(self.order["argv"][0], self.order["argv"], environment)  # noqa: S606  without a shell: what was ordered
+
+    def watch(self, deadline: float) -> str:
+        """Wait for the command's end, the deadline or a wish to stop; return what came first."""
+        with selectors.DefaultSelector() as selector:
+            for output in self.outputs.values():
+                selector.register(output.reads, selectors.EVENT_READ, output)
+            while True:
+                self.reap()
+                if self.status is not None:
+                    return "exit"
+                if self.stop_is_asked():
+                    return "stopped"
+                if time.monotonic() >= deadline:
+                    return "timeout"
+                if not selector.get_map():
+                    time.sleep(POLL_S)
+                    continue
+                for key, _ in selector.select(POLL_S):
+                    if not key.data.take():
+                        selector.unregister(key.fileobj)
+
+    def stop_is_asked(self) -> bool:
+        """Say whether TERM came, or the file is there."""
+        return self.is_asked or (self.directory / "stop").exists()
+
+    def end_all(self) -> bool:
+        """End everything that descends from us: TERM, some time, KILL; return whether nothing is left."""
+        self.strike(signal.SIGTERM)
+        if self.gone_within(float(self.order["grace_s"])):
+            return True
+        until = time.monotonic() + ENDING_S
+        while time.monotonic() < until:
+            self.strike(signal.SIGSTOP)  # what is stopped starts nothing new
+            self.strike(signal.SIGKILL)
+            if self.gone_within(POLL_S):
+                return True
+        return False
+
+    def gone_within(self, seconds: float) -> bool:
+        """Wait for the end of all descendants, and read on meanwhile: a full pipe would hold them up."""
+        until = time.monotonic() + seconds
+        while True:
+            self.reap()
+            if self.status is not None and not descendants():
+                return True
+            if time.monotonic() >= until:
+                return False
+            for output in self.outputs.values():
+                output.take()
+            time.sleep(SLOWED_S)
+
+    def strike(self, number: int) -> None:
+        """Send a signal to all descendants; those beside the command itself are counted."""
+        for pid in descendants():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+                if pid != self.child:
+                    self.killed.add(pid)
+
+    def reap(self) -> None:
+        """Bury the dead."""
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                if pid == self.child:
+                    self.status = status
+
+
+def descendants() -> list[int]:
+    """Return the living processes that descend from this one, dead ones that nobody has buried left out."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError, IndexError, ValueError):
+                state, parent = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()[:2]
+                if state not in (b"Z", b"X"):
+                    parents[int(name)] = int(parent)
+    found: set[int] = {os.getpid()}
+    grows = True
+    while grows:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        found |= more
+        grows = bool(more)
+    return sorted(found - {os.getpid()})
+
+
+def end_marked(launch_id: str) -> None:
+    """Kill what a killed supervisor left: processes that carry its launch in their environment."""
+    mark, quiet, until = (MARK + "=" + launch_id).encode(), 0, time.monotonic() + ENDING_S
+    while quiet < 3 and time.monotonic() < until:  # noqa: PLR2004  a process that becomes another shows no environment for a moment
+        quiet += 1
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid():
+                with suppress(OSError):
+                    if mark in Path("/proc", name, "environ").read_bytes().split(b"\0"):
+                        os.kill(int(name), signal.SIGKILL)
+                        quiet = 0
+        time.sleep(SLOWED_S)
+
+
+def claim(directory: Path, kind: int = fcntl.LOCK_EX) -> tuple[int, bytes] | None:
+    """Return the locked file DIR/claim and what it holds, or None if somebody runs there; raises `FileNotFoundError` without DIR."""
+    descriptor = os.open(str(directory / "claim"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor, os.pread(descriptor, CLAIM_MAX_BYTES, 0)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Let `path` hold `content`, or be as it was, whatever happens."""
+    part = path.with_name(path.name + ".part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    descriptor = os.open(str(path.parent), os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def run(directory: Path) -> int:
+    """Be the one that runs what is ordered; 0 also if another one is."""
+    for _ in range(CLAIM_TRIES):
+        try:
+            found = claim(directory)
+        except FileNotFoundError:
+            return ABSENT
+        if found:
+            break
+        if (directory / "claim").stat().st_size:
+            return 0
+        time.sleep(SLOWED_S)  # somebody looks, or is about to run it
+    else:
+        return BUSY
+    held, said = found
+    ordered = directory / "order.json"
+    if said:
+        with suppress(FileNotFoundError):  # who claimed it has read its own
+            ordered.unlink()
+        return 0
+    with ordered.open("rb") as file:
+        order = json.loads(file.read(ORDER_MAX_BYTES))
+    os.write(held, json.dumps({"launch_id": order["launch_id"], "pid": os.getpid()}).encode())
+    os.fsync(held)
+    ordered.unlink()  # it holds the environment
+    with suppress(PermissionError):
+        os.setsid()
+    LIBC.prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    supervisor = Supervisor(directory, order)
+
+    def asked(*_: object) -> None:
+        supervisor.is_asked = True
+
+    signal.signal(signal.SIGTERM, asked)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):  # whoever started us may go
+        os.dup2(nothing, descriptor)
+    write_whole(directory / "receipt.json", json.dumps(supervisor.run()).encode())
+    return 0
+
+
+def look(directory: Path) -> int:
+    """Return how it stands."""
+    try:
+        found = claim(directory, fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return ABSENT
+    if not found:
+        return RUNNING
+    if (directory / "receipt.json").exists():
+        return ENDED
+    return UNKNOWN if found[1] else UNCLAIMED
+
+
+def close(directory: Path) -> int:
+    """Remove DIR, whose name changes first: nobody can begin in there any more."""
+    closed = directory.with_name(directory.name + ".closed")
+    try:
+        found = claim(directory)
+    except FileNotFoundError:
+        shutil.rmtree(str(closed), ignore_errors=True)
+        return 0
+    if not found:
+        return RUNNING
+    held, said = found
+    if not said:
+        os.write(held, b"closed")
+    elif not (directory / "receipt.json").exists():
+        with suppress(ValueError, KeyError, TypeError):
+            end_marked(json.loads(said)["launch_id"])
+    shutil.rmtree(str(closed), ignore_errors=True)
+    directory.rename(closed)
+    shutil.rmtree(str(closed), ignore_errors=True)
+    return 0
+
+
+def part(target: Path, pattern: str, offset: int, size: int) -> int:
+    """Copy a part of a file to where it can be fetched; nothing that is no regular file is waited for."""
+    for path in sorted(glob.glob(pattern)):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    target.write_bytes(os.pread(descriptor, size, offset))
+                    return 0
+            finally:
+                os.close(descriptor)
+    return NO_FILE
+
+
+def main(verb: str, where: str, *rest: str) -> int:
+    """Do what the command line says."""
+    directory = Path(where)
+    if verb == "part":
+        name, pattern, offset, size = rest
+        return part(directory / name, pattern, int(offset), int(size))
+    return {"run": run, "look": look, "close": close}[verb](directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,123 @@
+"""Running an activation: its files go into the machine, it is launched, and what it writes is followed."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from adapters.harnesses.base import Plan, Trace
+from adapters.harnesses.launching import Launch, LaunchBox, Order
+from adapters.harnesses.launching.launch import READ_MAX_BYTES
+from adapters.harnesses.lines import Faults
+from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, Reader
+from adapters.harnesses.trajectory import Complained, Item
+from gym_bus.errors import Permanent
+
+TRACE_MAX_BYTES: Final = 256 * 1024 * 1024
+PUT_WITHIN_S: Final = 30.0
+
+
+async def begin(
+    box: LaunchBox, plan: Plan, launch_id: str, *, cwd: str, timeout_s: float, grace_s: float = 5
+) -> Launch:
+    """Write the plan's files and launch it; it may be repeated, as `Launch.start`. Raises `Permanent`, `BoxLost`."""
+    launch = Launch(box, launch_id)
+    files = dict(plan.files)
+    stdin = None
+    if plan.stdin is not None:
+        stdin = f"{launch.directory}/stdin"
+        files[stdin] = plan.stdin
+    made = await box.exec(f"mkdir -p {shlex.quote(cwd)}", key=f"{launch_id}:cwd", timeout_s=PUT_WITHIN_S)
+    if made.exit_code != 0:
+        raise Permanent(f"launch {launch_id}: {cwd} is no directory: {made.output.strip()[-200:]}")
+    for path, content in files.items():
+        await put_text(box, content, path)
+    order = Order(
+        launch_id=launch_id,
+        argv=plan.argv,
+        environment=dict(plan.environment),
+        cwd=cwd,
+        timeout_s=timeout_s,
+        grace_s=grace_s,
+        stdin=stdin,
+    )
+    await launch.start(order)
+    return launch
+
+
+async def put_text(box: LaunchBox, content: str, path: str) -> None:
+    """Make a file of the machine that only its user reads."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content.encode())
+        file.flush()
+        await box.put(Path(file.name), path, mode=0o600)
+
+
+class Following:
+    """Reads one trace of a launch as it grows. `is_cut` if it grew beyond what is read of it, 256 MiB."""
+
+    def __init__(self, launch: Launch, trace: Trace) -> None:
+        """Begin at its beginning; whoever takes over does so as well."""
+        self.reader: Reader = trace.reader()
+        self.is_cut = False
+        self._launch = launch
+        self._trace = trace
+        self._offset = 0
+
+    async def more(self) -> list[Item]:
+        """Return what came since the last time, 1 MiB of the file at most; nothing of a document, which is read at its end."""
+        if self._trace.is_document:
+            return []
+        content = await self._launch.read(self._trace.where, self._offset, max_bytes=READ_MAX_BYTES)
+        self._offset += len(content)
+        return self.reader.feed(content)
+
+    async def rest(self) -> list[Item]:
+        """Return all that is left when the launch has ended."""
+        limit = DOCUMENT_MAX_BYTES if self._trace.is_document else TRACE_MAX_BYTES
+        items: list[Item] = []
+        while content := await self._launch.read(self._trace.where, self._offset, max_bytes=READ_MAX_BYTES):
+            self._offset += len(content)
+            items += self.reader.feed(content)
+            if self._offset >= limit:
+                self.is_cut = True
+                break
+        return items + self.reader.end()
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a harness tells of a launch: the conversation, what its other traces add, and what was not understood of both.
+
+    `is_cut` if there is more than what was read.
+    """
+
+    items: tuple[Item, ...]
+    asides: tuple[Item, ...]
+    unknown: Counter[str]
+    faults: tuple[Faults, ...]
+    is_cut: bool
+
+    @property
+    def failure(self) -> Complained | None:
+        """Return why the harness gave up, None if it does not say that it did."""
+        return next(
+            (item for item in (*self.items, *self.asides) if isinstance(item, Complained) and item.is_final), None
+        )
+
+
+async def account_of(launch: Launch, plan: Plan) -> Account:
+    """Return what all of a plan's traces hold, once the launch has ended; raises `BoxLost`."""
+    followings = [Following(launch, trace) for trace in plan.traces]
+    first, *others = [await following.rest() for following in followings]
+    return Account(
+        items=tuple(first),
+        asides=tuple(item for items in others for item in items),
+        unknown=sum((following.reader.unknown for following in followings), Counter[str]()),
+        faults=tuple(following.reader.faults for following in followings),
+        is_cut=any(following.is_cut for following in followings),
+    )

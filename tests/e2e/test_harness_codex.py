@@ -1,0 +1,53 @@
+"""Codex for real, in a box without a network: its turns, its session, its failures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.responses import JSONResponse
+
+from adapters.harnesses.base import SystemPrompt
+from adapters.harnesses.codex import CODEX
+from adapters.harnesses.trajectory import Finished
+from tests.support.harness_place import check_the_usual_run, ends_with_last_words, harness_place, session_of
+
+
+async def test_two_commands_and_a_session_that_goes_on(tmp_path: Path) -> None:
+    """All turns are told and joined to the recorded calls; a second activation resumes the session."""
+    async with harness_place(CODEX, tmp_path) as at:
+        account = await check_the_usual_run(at)
+        assert Finished("complete") in account.items
+        assert ends_with_last_words(account)
+        session, calls = session_of(account), len(at.place.upstream.bodies)
+        receipt, again = await at.run(prompt="Is it there?", resume=session)
+        assert receipt.exit_code == 0
+        assert session_of(again) == session
+        assert len(at.place.upstream.bodies) == calls + 1
+        assert "Is it there?" in str(at.place.upstream.bodies[-1]["input"])
+        assert "call1" in str(at.place.upstream.bodies[-1]["input"])
+
+
+async def test_what_can_be_asked_of_it(tmp_path: Path) -> None:
+    """Words for its system prompt, behind its own or in its place, and tools that it does without."""
+    async with harness_place(CODEX, tmp_path) as at:
+        words = 'Be terse, "very".\n\tAlways.'
+        await at.run(system_prompt=SystemPrompt(words), withheld=("get_goal",))
+        first = at.place.upstream.bodies[0]
+        assert words in [part["text"] for item in first["input"] for part in item["content"]]
+        assert "get_goal" not in {tool.get("name") for tool in first["tools"]}
+        calls = len(at.place.upstream.bodies)
+        await at.run(system_prompt=SystemPrompt("You are terse.", "replace"), home="/tmp/other")
+        replaced = at.place.upstream.bodies[calls]
+        assert "You are terse." in str(replaced)
+        assert "a coding agent running in the Codex CLI" not in str(replaced)
+
+
+async def test_a_model_that_refuses(tmp_path: Path) -> None:
+    """The class of the failure is told, and the exit code says that there was one."""
+    refused = JSONResponse({"error": {"message": "no such key", "type": "x"}}, status_code=401)
+    async with harness_place(CODEX, tmp_path, refused) as at:
+        receipt, account = await at.run()
+        assert receipt.exit_code == 1
+        assert account.failure
+        assert account.failure.problem == "auth"
+        assert at.place.token not in account.failure.message

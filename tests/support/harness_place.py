@@ -1,0 +1,155 @@
+"""Where a harness is run for real in tests: a bubblewrap box without a network, and its way out to a real gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from actors.gateway.serve import listening, server_for
+from adapters.harnesses.base import Activation, Harness, plan_for
+from adapters.harnesses.gaps import KNOWN_GAPS
+from adapters.harnesses.installing import installs_of, node_binary, shared_with
+from adapters.harnesses.joining import Joined, join, recorded_calls
+from adapters.harnesses.launching import LaunchBox, Receipt
+from adapters.harnesses.running import Account, Following, account_of, begin
+from adapters.harnesses.trajectory import Item, Said, SessionNamed, Thought, ToolAsked, ToolDone
+from gym_bus.settings import Settings
+from providers.sandboxes import SandboxProvider
+from providers.sandboxes.bubblewrap import BubblewrapBox
+from providers.sandboxes.way_out import PORT
+from schemas.conversation import DialectName
+from schemas.sandboxes import Bubblewrap, SandboxLimits, SharedDirectory
+from tests.support.boxes import provider_with
+from tests.support.gateway_place import GatewayPlace, gateway_place
+from tests.support.model_script import FAILING, LAST_WORDS, MAKING, THOUGHT, ModelScript
+from tests.support.upstream import Answer
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+HOME: Final = "/tmp/agent"
+WORKSPACE: Final = "/box"
+PROMPT: Final = "--Please-- make hello.txt, in two steps."
+ENDED_WITHIN_S: Final = 240.0
+
+
+@asynccontextmanager
+async def gateway_with(
+    tmp_path: Path, dialect: DialectName, answer: Answer
+) -> AsyncIterator[tuple[GatewayPlace, Path]]:
+    """Give a gateway whose model answers so, in `dialect`, and the gateway's unix socket."""
+    async with gateway_place(dialect, timeout_s=60) as place:
+        place.upstream.answers = [answer]
+        with listening(Settings(data_dir=tmp_path), tmp_path / "gw") as (sockets, where):
+            server = server_for(place.gateway)
+            serving = asyncio.create_task(server.serve(sockets=sockets))
+            try:
+                yield place, Path(where["socket"])
+            finally:
+                server.should_exit = True
+                await serving
+
+
+async def installed(harness: Harness) -> tuple[SharedDirectory, ...]:
+    """Install a harness, once for all tests of this checkout."""
+    return await shared_with(harness, installs_of(ROOT / ".gym-bus"))
+
+
+@dataclass
+class HarnessPlace:
+    """A harness that is ready to run in a box, and the gateway it talks to."""
+
+    harness: Harness
+    place: GatewayPlace
+    box: BubblewrapBox
+    base_url: str
+    runs: int = 0
+
+    async def run(self, **changes: Any) -> tuple[Receipt, Account]:
+        """Run an activation to its end."""
+        self.runs += 1
+        given: dict[str, Any] = {
+            "prompt": PROMPT,
+            "model": "some-model",
+            "base_url": self.base_url,
+            "home": HOME,
+            "workspace": WORKSPACE,
+            "installed": f"/opt/gym-bus/{self.harness.name}",
+            "node": node_binary("/opt/gym-bus/node"),
+        }
+        plan = plan_for(self.harness, Activation(**given | changes))
+        box = cast("LaunchBox", self.box)
+        launch = await begin(box, plan, f"l{self.runs}", cwd=WORKSPACE, timeout_s=ENDED_WITHIN_S - 30)
+        following, seen, receipt = Following(launch, plan.traces[0]), list[Item](), None
+        async with asyncio.timeout(ENDED_WITHIN_S):
+            while receipt is None:
+                receipt = await launch.wait(0.1)
+                seen += await following.more()
+        account = await account_of(launch, plan)
+        assert tuple(seen) == account.items[: len(seen)], "what is read as it grows is what is read at the end"
+        print(receipt, (await launch.read("stderr", 0))[-3000:].decode(errors="replace"))
+        await launch.close()
+        return receipt, account
+
+    def joined(self, account: Account) -> Joined:
+        """Return the harness's account beside the gateway's."""
+        return join(account.items, recorded_calls(self.place.events()))
+
+    async def said(self, command: str) -> str:
+        """Return what a command prints in the box."""
+        return (await self.box.exec(command, key="k", timeout_s=20)).output
+
+
+@asynccontextmanager
+async def harness_place(harness: Harness, tmp_path: Path, answer: Answer | None = None) -> AsyncIterator[HarnessPlace]:
+    """Give a place for a harness, whose model says what the usual script says if nothing else is given."""
+    limits = SandboxLimits(memory_mib=harness.memory_mib, processes=harness.processes, cpu_s=600)
+    config = Bubblewrap(limits=limits, shared=await installed(harness))
+    provider: SandboxProvider = await provider_with(config, tmp_path / "boxes")
+    try:
+        async with gateway_with(tmp_path, harness.dialect, answer or ModelScript(harness.dialect)) as (place, socket):
+            box = cast("BubblewrapBox", await provider.create(f"harness.{harness.name}.b1"))
+            url = await box.open_way_out(socket, PORT)
+            yield HarnessPlace(harness, place, box, f"{url}/a/{place.token}")
+    finally:
+        await provider.aclose()
+
+
+async def check_the_usual_run(at: HarnessPlace, *, shows_thoughts: bool = True) -> Account:
+    """Run the usual script, and check all that every harness has to show: two calls of a tool, one of which fails, then the end."""
+    receipt, account = await at.run()
+    assert (receipt.ended_by, receipt.exit_code, receipt.is_clean) == ("exit", 0, True)
+    assert await at.said("cat hello.txt") == "hello from here\n"
+    asked = [item for item in account.items if isinstance(item, ToolAsked)]
+    assert [FAILING in asked[0].arguments, MAKING in asked[1].arguments] == [True, True]
+    done = {item.call_id: item for item in account.items if isinstance(item, ToolDone)}
+    failed, made = (done[item.call_id] for item in asked[:2])
+    assert (failed.exit_code, failed.is_error, made.exit_code, made.is_error) == (1, True, 0, False)
+    assert "No such file" in failed.text
+    assert "hello from here" in made.text
+    words = "".join(item.text for item in account.items if isinstance(item, Said) and item.role == "assistant")
+    assert "Step 1." in words
+    assert any(PROMPT in item.text for item in account.items if isinstance(item, Said) and item.role == "user")
+    if shows_thoughts:
+        assert [item.text for item in account.items if isinstance(item, Thought) and item.text] == [THOUGHT]
+    assert not account.unknown, "a kind of record that nobody here knows"
+    assert not any(faults.total for faults in account.faults), account.faults
+    assert account.failure is None
+    joined = at.joined(account)
+    print(joined.gaps)
+    assert joined.kinds == frozenset(KNOWN_GAPS[at.harness.name])
+    assert len(joined.pairs) == len(recorded_calls(at.place.events())) == len(at.place.upstream.bodies)
+    return account
+
+
+def session_of(account: Account) -> str:
+    """Return the id of the harness's session."""
+    return next(i.session_id for i in (*account.items, *account.asides) if isinstance(i, SessionNamed))
+
+
+def ends_with_last_words(account: Account) -> bool:
+    """Say whether the last that the model said is what the script ends with."""
+    said = [item.text for item in account.items if isinstance(item, Said) and item.role == "assistant"]
+    return said[-1] == LAST_WORDS

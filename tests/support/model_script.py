@@ -1,0 +1,81 @@
+"""A model for agents with loops of their own: it calls whatever shell tool it is offered, one command after the other, then it is done.
+
+What it says next depends on the request alone: on how many results of tools there are in it. So a repeated call gets the same answer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from providers.dialects.catalog import DIALECTS
+from schemas.conversation import (
+    DialectName,
+    Part,
+    Reasoning,
+    Reply,
+    Request,
+    Text,
+    TokenUsage,
+    Tool,
+    ToolResult,
+    ToolUse,
+)
+
+SHELLS: Final = ("bash", "Bash", "shell", "exec_command", "run_commands", "terminal")
+COMMAND_FIELDS: Final = ("command", "cmd", "commands")
+FAILING: Final = "ls /no/such/place"
+MAKING: Final = "echo hello from here > hello.txt && cat hello.txt"
+LAST_WORDS: Final = "The file hello.txt is there now."
+THOUGHT: Final = "I look around first."
+USAGE: Final = TokenUsage(input_tokens=100, output_tokens=10)
+
+
+@dataclass(frozen=True)
+class ModelScript:
+    """Says `commands` in order, a call each, then `last`; with the first it says what it thinks."""
+
+    dialect: DialectName
+    commands: tuple[str, ...] = (f"{FAILING}; exit 1", MAKING)
+    last: str = LAST_WORDS
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        """Return the answer to a request in the script's dialect."""
+        request = DIALECTS[self.dialect].read_request(body)
+        done = sum(isinstance(part, ToolResult) for turn in request.turns for part in turn.parts)
+        if done >= len(self.commands):
+            return self._reply(f"reply{done}", (Text(text=self.last),))
+        thoughts: tuple[Part, ...] = (self._thought(),) if not done else ()
+        tool = shell_of(request)
+        call = ToolUse(id=f"call{done}", name=tool.name, arguments=arguments_of(tool, self.commands[done]))
+        return self._reply(f"reply{done}", (*thoughts, Text(text=f"Step {done + 1}."), call))
+
+    def _thought(self) -> Reasoning:
+        if self.dialect == "responses":
+            return Reasoning(summaries=(THOUGHT,), encrypted="nobody-reads-this", id="rs_1")
+        return Reasoning(texts=(THOUGHT,), signature="signed" if self.dialect == "messages" else None)
+
+    def _reply(self, reply_id: str, parts: tuple[Part, ...]) -> Reply:
+        reason = "tool_calls" if isinstance(parts[-1], ToolUse) else "stop"
+        return Reply(dialect=self.dialect, id=reply_id, model="scripted", parts=parts, stop_reason=reason, usage=USAGE)
+
+
+def shell_of(request: Request) -> Tool:
+    """Return the tool that runs commands; an `AssertionError` lists what there is instead."""
+    offered = {tool.name: tool for tool in request.tools or () if isinstance(tool, Tool)}
+    for name in SHELLS:
+        if name in offered:
+            return offered[name]
+    raise AssertionError(f"no shell among {sorted(offered)}")
+
+
+def arguments_of(tool: Tool, command: str) -> str:
+    """Return the call's arguments: the command where it belongs, and what else the schema demands."""
+    schema = tool.parameters or {}
+    properties: dict[str, Any] = schema.get("properties", {})
+    field = next(name for name in COMMAND_FIELDS if name in properties)
+    filled: dict[str, Any] = {field: command}
+    for name in schema.get("required", ()):
+        filled.setdefault(name, 10_000 if properties[name].get("type") in {"number", "integer"} else "Look around")
+    return json.dumps(filled)

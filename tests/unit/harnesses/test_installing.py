@@ -1,0 +1,156 @@
+"""What installing promises: once, whole or not at all, whoever is killed; with a stand-in for npm, which is told what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from adapters.harnesses.base import Harness
+from adapters.harnesses.installing import InstallFailed, Pinned, install, installs_of, pinned
+from adapters.harnesses.installing.pins import LOCKS, NODE
+from adapters.harnesses.table import HARNESSES
+from providers.sandboxes.shared_directories import MARKER, shown
+from schemas.sandboxes import SharedDirectory
+from tests.support.boxes import processes_with, unique_sleep, until_gone
+
+HELD = """
+import asyncio, sys
+from pathlib import Path
+from adapters.harnesses.installing import Pinned, install
+print(asyncio.run(install(Pinned("tool", "npm", Path(sys.argv[1])), Path(sys.argv[2]))))
+"""
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    lock = tmp_path / "lock"
+    lock.mkdir()
+    (lock / "package.json").write_text("{}")
+    (lock / "package-lock.json").write_text("{}")
+    return lock
+
+
+@pytest.fixture
+def npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the script that npm is; each of its starts is a line in `starts`."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    return programs / "npm"
+
+
+def npm_does(npm: Path, script: str) -> None:
+    npm.write_text(f"#!/bin/sh\necho start >>{npm.parent}/starts\n{script}\n")
+    npm.chmod(0o755)
+
+
+def starts(npm: Path) -> int:
+    return (npm.parent / "starts").read_text().count("start")
+
+
+MAKES = 'mkdir -p node_modules/.bin; umask 077; echo "$*" >node_modules/made; ln -s ../made node_modules/.bin/made'
+
+
+async def test_it_is_made_once(npm: Path, lock: Path, tmp_path: Path) -> None:
+    """Of eight at once one installs; afterwards nobody does. Others can read it, nobody can write, it may be shown."""
+    npm_does(npm, f"{MAKES}; sleep 0.3")
+    home = tmp_path / "home"
+    places = await asyncio.gather(*(install(Pinned("tool", "npm", lock), home) for _ in range(8)))
+    assert len({await install(Pinned("tool", "npm", lock), home), *places}) == 1
+    assert starts(npm) == 1
+    made = places[0] / "node_modules" / "made"
+    assert made.read_text().split()[:2] == ["ci", "--ignore-scripts"]
+    assert stat.S_IMODE(made.stat().st_mode) == 0o644
+    assert sorted(path.name for path in places[0].iterdir()) == [
+        MARKER,
+        "node_modules",
+        "package-lock.json",
+        "package.json",
+    ]
+    shared = SharedDirectory(source=str(places[0]), at="/opt/tool")
+    assert shown([shared], tmp_path / "boxes", to_others=False) == [(places[0].resolve(), "/opt/tool")]
+
+
+async def test_other_pins_are_another_directory(npm: Path, lock: Path, tmp_path: Path) -> None:
+    npm_does(npm, MAKES)
+    first = await install(Pinned("tool", "npm", lock), tmp_path / "home")
+    (lock / "package-lock.json").write_text('{"packages": {}}')
+    assert await install(Pinned("tool", "npm", lock), tmp_path / "home") != first
+    pins = Pinned("tool", "npm", lock)
+    keys = {pins.key(None), pins.key(Path("/x/node-1")), Pinned("tool", "npm", lock, "3.12").key(None)}
+    assert len(keys) == 3
+
+
+async def test_a_failure_says_what_npm_said(npm: Path, lock: Path, tmp_path: Path) -> None:
+    """Nothing is left, credentials are not in it, and the next try is a new one."""
+    npm_does(npm, "echo half >half; echo 'npm error at https://me:secret@there/x' >&2; exit 7")
+    with pytest.raises(InstallFailed, match="install_failed: tool") as failed:
+        await install(Pinned("tool", "npm", lock), tmp_path / "home")
+    assert "ended with 7" in str(failed.value)
+    assert "npm error at https://there/x" in str(failed.value)
+    assert [path.name for path in (tmp_path / "home").iterdir() if not path.name.startswith(".lock")] == []
+    npm_does(npm, MAKES)
+    assert (await install(Pinned("tool", "npm", lock), tmp_path / "home") / "node_modules" / "made").exists()
+
+
+async def test_a_deadline_ends_all_of_it(npm: Path, lock: Path, tmp_path: Path) -> None:
+    sleep = unique_sleep()
+    npm_does(npm, f"{sleep} &\n{sleep}")
+    with pytest.raises(InstallFailed, match="was not installed in"):
+        await install(Pinned("tool", "npm", lock), tmp_path / "home", deadline_s=0.5)
+    assert await until_gone(sleep)
+    assert not list((tmp_path / "home").glob(".part*"))
+
+
+async def test_one_that_was_killed_in_the_middle(npm: Path, lock: Path, tmp_path: Path) -> None:
+    """Kill -9 of the process that installs: the next one removes what it left and makes it whole."""
+    sleep = unique_sleep()
+    npm_does(npm, f"echo half >half; {sleep}")
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", HELD, lock, tmp_path / "home")
+    async with asyncio.timeout(20):
+        while not processes_with(sleep):
+            await asyncio.sleep(0.02)
+    process.kill()
+    await process.wait()
+    npm_does(npm, MAKES)
+    place = await install(Pinned("tool", "npm", lock), tmp_path / "home", deadline_s=20)
+    assert not (place / "half").exists()
+    assert not list((tmp_path / "home").glob(".part*"))
+    await (await asyncio.create_subprocess_exec("pkill", "-f", sleep)).wait()
+
+
+async def test_without_npm(lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InstallFailed, match="npm is not installed"):
+        await install(Pinned("tool", "npm", lock), tmp_path / "home")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root's sandboxes have other users")
+def test_other_users_can_pass_to_it(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    assert not installs_of(hidden).is_relative_to(hidden)
+
+
+@pytest.mark.parametrize("harness", HARNESSES.values(), ids=lambda harness: harness.name)
+def test_every_harness_is_pinned(harness: Harness) -> None:
+    """Its lock names its packages in its versions, with hashes, and no address."""
+    pins = pinned(harness, "3.11")
+    for path in (*pins.files, *NODE.files):
+        assert "://" not in path.read_text().replace('"url": "https://', ""), f"{path} names an address"
+        assert '"resolved"' not in path.read_text()
+    text = pins.files[-1].read_text()
+    for package in harness.packages:
+        exact = (
+            f"{package.name}=={package.version}"
+            if package.ecosystem == "pypi"
+            else f'"{package.name}": "{package.version}"'
+        )
+        assert exact in text
+    assert ("--hash=sha256:" in text) or ('"integrity": "sha512-' in text)
+    assert pins.lock.is_relative_to(LOCKS)
