@@ -15,6 +15,7 @@ from actors.collector.handlers import RunHandlers
 from actors.collector.room import Look
 from actors.collector.run import RunMachine
 from actors.harness.handlers import ModelHandlers
+from actors.harness.launched import LaunchedMachine
 from actors.harness.session import SessionMachine
 from actors.sandbox.admission import Admission
 from actors.sandbox.box import BoxMachine
@@ -23,7 +24,9 @@ from actors.sandbox.door import Doors
 from actors.sandbox.grading import GradingHandlers, GradingMachine
 from actors.sandbox.handlers import BoxHandlers
 from actors.sandbox.installing import InstallHandlers
+from actors.sandbox.launching import LaunchHandlers
 from actors.sandbox.making import Maker
+from actors.sandbox.tooling import Tooling
 from actors.sandbox.warm import WarmPools
 from actors.verifier.verdict import Grader, VerdictHandlers, VerdictMachine
 from gym_bus.blobs import Blobs
@@ -48,6 +51,10 @@ from schemas.events import (
     GradingDone,
     GradingFailed,
     GradingRequested,
+    LaunchEnded,
+    LaunchFailed,
+    LaunchLost,
+    LaunchTold,
     RequestParked,
     RunCancelled,
     RunFinished,
@@ -61,12 +68,14 @@ from schemas.events import (
     SandboxRequestRefused,
     SessionClosed,
     SessionFailed,
+    SessionRequested,
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallLost,
     VerdictFailed,
     VerdictIssued,
 )
+from schemas.harnesses import HarnessAgent
 from schemas.ids import WorkerKind, grading_key, sandbox_key, session_key, verdict_key
 from schemas.sandboxes import SandboxConfig
 from schemas.tasks import Task
@@ -93,6 +102,10 @@ HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
         ("sandbox", ToolCallLost),
         ("sandbox", CheckpointSaved),
         ("sandbox", CheckpointFailed),
+        ("sandbox", LaunchTold),
+        ("sandbox", LaunchEnded),
+        ("sandbox", LaunchFailed),
+        ("sandbox", LaunchLost),
         ("sandbox", RequestParked),
     ),
     "sandbox": (("harness", SessionClosed), ("harness", SessionFailed)),
@@ -188,8 +201,15 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
     model_log = _log(around, "model")
     handlers = ModelHandlers(around.model_for, RunSpending(model_log, around.clock))
     shell = replace(_shell("harness", around, handlers.table()), sibling_logs={"model": model_log})
-    worker = Worker(_role("harness", SessionMachine(), session_key), shell, around.presence, around.settings)
-    return worker, [(ANY, Slots(around.settings.session_slots))]
+    loops, programs = SessionMachine(), LaunchedMachine()
+
+    def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:
+        is_program = isinstance(request.data, SessionRequested) and isinstance(request.data.agent, HarnessAgent)
+        machine: Machine[Any] = programs if is_program else loops
+        return Drive(shell, machine, where, request.attempt, request)
+
+    role = replace(_role("harness", loops, session_key), make=make)
+    return Worker(role, shell, around.presence, around.settings), [(ANY, Slots(around.settings.session_slots))]
 
 
 def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
@@ -202,9 +222,11 @@ def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
 
     warm = WarmPools(around.provider_for, admission, around.worker, is_over)
     maker = Maker(around.provider_for, around.blobs, admission, warm)
-    handlers = BoxHandlers(maker, around.host_id, Doors(settings.data_dir))
-    grading, installing = GradingHandlers(maker, around.blobs), InstallHandlers(maker)
-    table = {**handlers.table(), **installing.table(), **grading.table()}
+    tooling = Tooling(settings.data_dir)
+    handlers = BoxHandlers(maker, around.host_id, Doors(settings.data_dir), tooling)
+    grading, installing = GradingHandlers(maker, around.blobs), InstallHandlers(maker, tooling)
+    launching = LaunchHandlers(settings.data_dir, handlers.lost)
+    table = {**handlers.table(), **installing.table(), **launching.table(), **grading.table()}
     shell = _shell("sandbox", around, table)
     role = replace(_role("sandbox", BoxMachine(), sandbox_key, slot_until_done=True), beside=warm.run)
     boxes, gradings = BoxMachine(), GradingMachine()

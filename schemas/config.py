@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
+from schemas.harnesses import HarnessAgent
 from schemas.readiness import Install
 from schemas.sandboxes import Bubblewrap, Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tokens import LogprobKind
@@ -345,11 +346,22 @@ class Retries(Frozen):
     backoff_max_s: float = Field(default=60.0, ge=0, le=3600)
 
 
+def _kind_of_agent(value: Any) -> str:
+    """Return which agent is meant; one without a type is the first that there was."""
+    type_ = value.get("type", "simple_agent") if isinstance(value, dict) else getattr(value, "type", None)
+    return "simple_agent" if type_ == "simple_agent" else "program"
+
+
+AgentConfig = Annotated[
+    Annotated[SimpleAgent, Tag("simple_agent")] | Annotated[HarnessAgent, Tag("program")], Discriminator(_kind_of_agent)
+]
+
+
 class RunConfig(Frozen):
     """Everything a run depends on. Equal configurations have equal digests (`gym_bus.config.config_digest`)."""
 
     taskset: TasksetConfig
-    agent: SimpleAgent = SimpleAgent()
+    agent: AgentConfig = Field(default_factory=SimpleAgent)
     model: ModelConfig = Field(default_factory=ScriptedModel)
     sandbox: SandboxConfig = Field(default_factory=Bubblewrap)
     install: Install | None = None

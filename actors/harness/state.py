@@ -88,6 +88,8 @@ class SessionState(Frozen):
     @property
     def agent(self) -> SimpleAgent:
         """Return the agent's configuration."""
+        if not isinstance(self.request.agent, SimpleAgent):
+            raise TypeError(self.request.agent.type)
         return self.request.agent
 
     @property

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Final
 
 from actors.sandbox import install as installs
+from actors.sandbox import launches
 from actors.sandbox.box_state import ABOUT_A_MACHINE, BoxState, OpenCall, Wanted, asked, stated
 from actors.sandbox.lending import Lending, asker_of
 from gym_bus.event_log import Draft
@@ -106,15 +107,20 @@ class BoxMachine:
         drafts = [*_also_answered(state), *state.lending.answers(gone, is_ready=state.is_created)]
         if state.is_over:
             drafts += [_lost(call, OVER) for call in state.calls]
+            drafts += launches.lost(state.launches, OVER)
             drafts += [_not_kept(wanted, OVER) for wanted in state.wanted]
             return (*drafts, *(Draft(SandboxDestroyed(request_id=late), late) for late in state.late_closes))
         if not state.is_created:
             drafts += installs.decide(state.request, state.request_id, state.install)
         if not state.lost_reason:
-            return (*drafts, *(_lost(call, ABANDONED) for call in state.calls)) if state.is_closing else drafts
+            if state.is_closing:
+                drafts += [_lost(call, ABANDONED) for call in state.calls]
+                drafts += launches.lost(state.launches, ABANDONED)
+            return drafts
         if not state.is_lost:
             drafts.append(Draft(SandboxLost(reason=state.lost_reason), state.request_id))
         drafts += [_lost(call, state.lost_reason) for call in state.calls]
+        drafts += launches.lost(state.launches, state.lost_reason)
         drafts += [_not_kept(wanted, state.lost_reason) for wanted in state.wanted]
         if state.is_closing and state.close_id:
             drafts.append(Draft(SandboxDestroyed(request_id=state.close_id), state.close_id))
@@ -131,6 +137,7 @@ class BoxMachine:
         keeping = (KeepFiles(f"keep-{state.kept}"),) if state.wanted else ()
         if state.is_closing:
             return keeping or (DestroyBox("destroy"),)
+        keeping = (*keeping, *launches.pending(state.launches))
         first = state.calls[0] if state.calls else None
         if first and (first.is_outlived or not any(wanted.is_before_next for wanted in state.wanted)):
             return (*keeping, RunCommand(f"run-{first.request_id}", first.request, first.epoch, first.asker))

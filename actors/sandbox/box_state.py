@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from actors.sandbox import launches
 from actors.sandbox.install import InstallView, note
+from actors.sandbox.launches import OpenLaunch
 from actors.sandbox.lending import Lending, asker_of
 from schemas.base import Frozen
 from schemas.envelope import Envelope
@@ -12,6 +14,11 @@ from schemas.events import (
     CheckpointFailed,
     CheckpointRequested,
     CheckpointSaved,
+    LaunchEnded,
+    LaunchFailed,
+    LaunchLost,
+    LaunchRequested,
+    LaunchTold,
     SandboxCloseRequested,
     SandboxCreated,
     SandboxDestroyed,
@@ -35,6 +42,7 @@ from schemas.values import Party
 ABOUT_A_MACHINE: Final = (
     SandboxRequested,
     ToolCallRequested,
+    LaunchRequested,
     CheckpointRequested,
     SandboxLendRequested,
     SandboxGiveBackRequested,
@@ -69,6 +77,7 @@ class BoxState(Frozen):
     lending: Lending
     install: InstallView = InstallView()
     is_created: bool = False
+    gateway_url: str | None = None
     is_lost: bool = False
     lost_reason: str | None = None
     is_over: bool = False
@@ -76,6 +85,7 @@ class BoxState(Frozen):
     close_id: str | None = None
     answered: frozenset[str] = frozenset()
     calls: tuple[OpenCall, ...] = ()
+    launches: tuple[OpenLaunch, ...] = ()
     wanted: tuple[Wanted, ...] = ()
     covered: tuple[str, ...] = ()
     outcome: CheckpointSaved | CheckpointFailed | None = None
@@ -83,12 +93,17 @@ class BoxState(Frozen):
     late_closes: tuple[str, ...] = ()
 
 
-def stated(state: BoxState, event: Envelope) -> BoxState:  # noqa: PLR0911  one arm an event
+def stated(state: BoxState, event: Envelope) -> BoxState:  # noqa: C901, PLR0911  one arm an event
     """Fold an event of the machine's own."""
     data = event.data
     match data:
         case ToolCallCompleted() | ToolCallFailed() | ToolCallLost():
             return _answered(state, data)
+        case LaunchTold():
+            return state.replaced(launches=launches.note_told(state.launches, data))
+        case LaunchEnded() | LaunchFailed() | LaunchLost():
+            left = launches.without(state.launches, data.request_id)
+            return _settled(state.replaced(launches=left), data.request_id)
         case CheckpointSaved() | CheckpointFailed():
             return _kept(state, data)
         case SandboxLent() | SandboxGivenBack():
@@ -98,7 +113,7 @@ def stated(state: BoxState, event: Envelope) -> BoxState:  # noqa: PLR0911  one 
         case SandboxInstallStarted() | SandboxInstalled():
             return state.replaced(install=note(state.install, data))
         case SandboxCreated() if data.request_id == state.request_id:
-            return state.replaced(is_created=True)
+            return state.replaced(is_created=True, gateway_url=data.gateway_url)
         case SandboxFailed() if data.request_id == state.request_id:
             return state.replaced(is_over=True)
         case SandboxLost():
@@ -110,7 +125,7 @@ def stated(state: BoxState, event: Envelope) -> BoxState:  # noqa: PLR0911  one 
             return state
 
 
-def asked(state: BoxState, event: Envelope) -> BoxState:  # noqa: PLR0911  one arm an event
+def asked(state: BoxState, event: Envelope) -> BoxState:  # noqa: C901, PLR0911, PLR0912  one arm an event
     """Fold a request about the machine: it is noted once, and refused unless it comes from who has the machine."""
     data, request_id, lending = event.data, event.event_id, state.lending
     if request_id in state.answered or request_id in state.covered or lending.knows(request_id):
@@ -129,6 +144,12 @@ def asked(state: BoxState, event: Envelope) -> BoxState:  # noqa: PLR0911  one a
                 return state.replaced(lending=lending.refuses(request_id, "command", failure))
             call = OpenCall(request_id=request_id, request=data, epoch=event.epoch, asker=asker)
             return state.replaced(calls=(*state.calls, call))
+        case LaunchRequested():
+            if any(launch.request_id == request_id for launch in state.launches):
+                return state
+            if failure := lending.refusal(asker, data.right):
+                return state.replaced(lending=lending.refuses(request_id, "launch", failure))
+            return state.replaced(launches=(*state.launches, launches.opened(event, data, asker)))
         case CheckpointRequested():
             if any(wanted.request_id == request_id for wanted in state.wanted):
                 return state

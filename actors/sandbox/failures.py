@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from actors.sandbox.door import GatewayUnreachable
+from adapters.harnesses.installing import InstallFailed
 from gym_bus.errors import GymBusError
 from providers.sandboxes.base import SandboxUnavailable
 from schemas.values import Failure
@@ -20,5 +21,7 @@ def seed_failure(error: Exception) -> Failure:
             return Failure(kind="sandbox_unavailable", message=str(error), stage="seed")
         case GatewayUnreachable():
             return Failure(kind="gateway_unreachable", message=str(error), stage="seed")
+        case InstallFailed():
+            return Failure(kind="install_failed", message=str(error), stage="seed")
         case _:
             return Failure(kind="sandbox_create_failed", message=str(error) or "out of time", stage="seed")

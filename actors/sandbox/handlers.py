@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from actors.sandbox.asking import refusal_of
 from actors.sandbox.box import CreateBox, DestroyBox, KeepFiles, RunCommand
 from actors.sandbox.box_state import BoxState
 from actors.sandbox.door import Doors
 from actors.sandbox.failures import SEED_ERRORS, seed_failure
 from actors.sandbox.held import HeldBox
 from actors.sandbox.making import Maker
+from actors.sandbox.tooling import Tooling
 from gym_bus.errors import GymBusError
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
-from gym_bus.subjects import CLAIM, event_subject
 from providers.sandboxes.base import BoxLost, BoxReplaced
 from providers.sandboxes.phases import phase_of
 from providers.sandboxes.snapshots import TooLarge
@@ -36,17 +37,19 @@ RESTORED_WITHIN_S: Final = 900.0
 class BoxHandlers:
     """The handlers of a box's effects; `place` is this host's id."""
 
-    def __init__(self, maker: Maker, place: str, doors: Doors) -> None:
-        """Drive what `maker` makes, at `place`; `doors` lead to the gateway."""
+    def __init__(self, maker: Maker, place: str, doors: Doors, tooling: Tooling) -> None:
+        """Drive what `maker` makes, at `place`; `doors` lead to the gateway, `tooling` has the programs of agents."""
         self._maker = maker
         self._doors = doors
+        self._tooling = tooling
         self._place = place
 
     async def create(self, drive: Drive[BoxState], effect: CreateBox) -> Outcome:  # noqa: ARG002  nothing to know but the state
         """Make the machine, unless it was made to be made ready, with the files of a checkpoint if it follows one that was lost."""
         request, request_id = drive.state.request, drive.state.request_id
         try:
-            held, provider = await self._maker.made(drive, request.sandbox, request.warm_sandboxes)
+            wanted = await self._tooling.sandbox_for(request)
+            held, provider = await self._maker.made(drive, wanted, request.warm_sandboxes)
             if request.restore:
                 if request.install:
                     await held.clear(f"{request_id}/clear")
@@ -80,19 +83,13 @@ class BoxHandlers:
         """Run one command unless its asker has been replaced, or has lost its right to the machine, meanwhile."""
         request, requester = effect.request, effect.requester
         request_id = effect.id.removeprefix("run-")
-        asker = drive.aggregate.sibling(requester.actor, requester.key)
-        claim = await drive.shell.log.bus.last(event_subject(asker, CLAIM))
-        if claim and claim.sequence > effect.requester_epoch:
-            message = f"{requester.actor} {requester.key} has another owner since; nothing was started"
-            failure = Failure(kind="stale", message=message, stage="tool")
+        if failure := await refusal_of(drive, requester, effect.requester_epoch, request.right):
             return Draft(ToolCallFailed(request_id=request_id, failure=failure), request_id)
-        if refusal := drive.state.lending.refusal(requester, request.right):
-            return Draft(ToolCallFailed(request_id=request_id, failure=refusal), request_id)
         held: HeldBox = drive.held
         try:
             result = await held.box.exec(request.command, key=request_id, timeout_s=request.timeout_s)
         except BoxLost as error:
-            return await self._lost(drive, error)
+            return await self.lost(drive, error)
         done = ToolCallCompleted(
             request_id=request_id,
             exit_code=result.exit_code,
@@ -112,7 +109,7 @@ class BoxHandlers:
             async with asyncio.timeout(KEPT_WITHIN_S):
                 saved = await held.keep(request_id)
         except BoxLost as error:
-            return await self._lost(drive, error)
+            return await self.lost(drive, error)
         except TooLarge as error:  # what is in the machine is the agent's doing, and will not change
             failure = Failure(kind="checkpoint_failed", message=str(error), stage="tool", terminal=True)
             return Draft(CheckpointFailed(request_id=request_id, failure=failure), request_id)
@@ -129,7 +126,7 @@ class BoxHandlers:
         close_id = drive.state.close_id or drive.state.request_id
         return Draft(SandboxDestroyed(request_id=close_id, **network), close_id)
 
-    async def _lost(self, drive: Drive[BoxState], error: BoxLost) -> Draft:
+    async def lost(self, drive: Drive[BoxState], error: BoxLost) -> Draft:
         """End what is left of a machine that is gone, and state that it is."""
         lost = SandboxLost(reason=str(error), is_replaced=isinstance(error, BoxReplaced), **_network_of(drive))
         self._maker.abandon(drive)

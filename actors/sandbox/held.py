@@ -30,6 +30,7 @@ class HeldBox:
         self.box = box
         self.label = label
         self.is_warm = is_warm
+        self.launches: dict[str, Any] = {}
         self._blobs = blobs
         self.phase: Phase | None = None
         self._reaches = False

@@ -10,6 +10,7 @@ from actors.sandbox.failures import SEED_ERRORS, seed_failure
 from actors.sandbox.held import HeldBox
 from actors.sandbox.install import InstallBox, is_good
 from actors.sandbox.making import Maker
+from actors.sandbox.tooling import Tooling
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
 from providers.sandboxes.base import BoxLost
@@ -21,9 +22,10 @@ from schemas.readiness import Install
 class InstallHandlers:
     """The handler of an install; the machine in which it ended well is the drive's from then on."""
 
-    def __init__(self, maker: Maker) -> None:
-        """Install in what `maker` makes."""
+    def __init__(self, maker: Maker, tooling: Tooling) -> None:
+        """Install in what `maker` makes; `tooling` has the programs of agents."""
         self._maker = maker
+        self._tooling = tooling
 
     async def install(self, drive: Drive[BoxState], effect: InstallBox) -> Outcome:
         """Make the machine and run the command in it, once."""
@@ -31,7 +33,8 @@ class InstallHandlers:
         if request.install is None:
             return None
         try:
-            held, _ = await self._maker.made(drive, request.sandbox, request.warm_sandboxes)
+            wanted = await self._tooling.sandbox_for(request)
+            held, _ = await self._maker.made(drive, wanted, request.warm_sandboxes)
             change = phase_of(request.sandbox, "install", held.phase)
             if change:
                 await held.enter(change)

@@ -7,6 +7,7 @@ finished, and what was wanted to be kept is kept before the next command.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from gym_bus.event_log import Draft
@@ -14,6 +15,7 @@ from schemas.base import Frozen
 from schemas.envelope import Envelope
 from schemas.events import (
     CheckpointFailed,
+    LaunchFailed,
     SandboxGiveBackRequested,
     SandboxGivenBack,
     SandboxLendRequested,
@@ -23,6 +25,11 @@ from schemas.events import (
 )
 from schemas.values import Failure, Party
 
+REFUSALS: Final[Mapping[str, type[ToolCallFailed | CheckpointFailed | LaunchFailed]]] = {
+    "command": ToolCallFailed,
+    "checkpoint": CheckpointFailed,
+    "launch": LaunchFailed,
+}
 NOT_YOURS: Final = "only the owner of a sandbox may ask this; a borrower gives it back"
 
 
@@ -40,16 +47,15 @@ class Asked(Frozen):
 
 
 class Refused(Frozen):
-    """A command or a checkpoint that is not to be had, and has not been told so yet."""
+    """A command, a launch or a checkpoint that is not to be had, and has not been told so yet."""
 
     request_id: str
-    what: Literal["command", "checkpoint"]
+    what: Literal["command", "checkpoint", "launch"]
     failure: Failure
 
     def draft(self) -> Draft:
         """Return the answer."""
-        answer = ToolCallFailed if self.what == "command" else CheckpointFailed
-        return Draft(answer(request_id=self.request_id, failure=self.failure), self.request_id)
+        return Draft(REFUSALS[self.what](request_id=self.request_id, failure=self.failure), self.request_id)
 
 
 class Lending(Frozen):
@@ -80,7 +86,7 @@ class Lending(Frozen):
         is_asked = any(asked.request_id == request_id for asked in self.asked)
         return is_asked or any(refused.request_id == request_id for refused in self.refused)
 
-    def refuses(self, request_id: str, what: Literal["command", "checkpoint"], failure: Failure) -> Lending:
+    def refuses(self, request_id: str, what: Literal["command", "checkpoint", "launch"], failure: Failure) -> Lending:
         """Note what will be answered so."""
         refused = Refused(request_id=request_id, what=what, failure=failure)
         return self.replaced(refused=(*self.refused, refused))

@@ -33,6 +33,7 @@ from schemas.events.harness import (
     ToolCallRejected,
     ToolCallRequested,
 )
+from schemas.events.launching import LaunchEnded, LaunchFailed, LaunchLost, LaunchRequested, LaunchTold
 from schemas.events.model import (
     BudgetExhausted,
     ModelCallCompleted,
@@ -74,6 +75,11 @@ __all__ = [
     "GradingFailed",
     "GradingRequested",
     "HarnessRequestRedriven",
+    "LaunchEnded",
+    "LaunchFailed",
+    "LaunchLost",
+    "LaunchRequested",
+    "LaunchTold",
     "ModelCallCompleted",
     "ModelCallFailed",
     "ModelCallLate",

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal
 
 from schemas.base import Answer, Event
-from schemas.config import Budgets, ModelConfig, RunConfig, SimpleAgent
+from schemas.config import AgentConfig, Budgets, ModelConfig, RunConfig
 from schemas.readiness import Install
 from schemas.sandboxes import Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tasks import Evidence, TaskInput
@@ -118,7 +118,7 @@ class SessionRequested(Event):
 
     task: TaskInput
     repeat: int
-    agent: SimpleAgent
+    agent: AgentConfig
     model: ModelConfig
     sandbox: SandboxConfig
     sampling: Sampling

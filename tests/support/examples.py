@@ -12,6 +12,7 @@ from schemas import config, events, sandboxes
 from schemas.base import Event
 from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolUse, Turn
 from schemas.envelope import Envelope
+from schemas.harnesses import HarnessAgent, ToldItem
 from schemas.ids import RUN_LEVEL
 from schemas.readiness import GatewayDoor, Install
 from schemas.tasks import Evidence, TaskInput
@@ -92,6 +93,35 @@ _TRIED: Final = NetworkAttempt(
 _PARTY: Final = Party(actor="verifier", key="v2")
 _CHECKPOINTS: Final = sandboxes.Checkpoints(when="never", max_restores=7, restore_in=_BOX)
 _INSTALL: Final = Install(command="make ready", timeout_s=90)
+_PROGRAM: Final = HarnessAgent(
+    type="pi_agent",
+    system_prompt="Be brief.",
+    system_prompt_mode="replace",
+    withheld_tools=("bash",),
+    extra_args=("--verbose",),
+    timeout_s=90,
+    context_tokens=4096,
+    max_output_tokens=512,
+)
+_TOLD: Final = (
+    ToldItem(
+        kind="tool_done",
+        text=ODD_TEXT,
+        name="bash",
+        id="c1",
+        exit_code=1,
+        is_error=True,
+        duration_s=0.5,
+        is_final=True,
+        is_rewritten=True,
+        is_cut=True,
+        input_tokens=9,
+        output_tokens=8,
+        cached_tokens=7,
+        reasoning_tokens=6,
+    ),
+    ToldItem(kind="finished"),
+)
 _RUN: Final = config.RunConfig(
     taskset=config.ReasoningGymTaskset(
         datasets=(config.ReasoningGymDataset(name="chain_sum", size=9, seed=2, config={"min_terms": 2}),)
@@ -172,6 +202,7 @@ _ALL: Final[tuple[Event, ...]] = (
         phase="verify",
         install=_INSTALL,
         gateway=GatewayDoor(port=9000),
+        harness="codex_agent",
         warm_sandboxes=3,
     ),
     events.CheckpointRequested(number=2, right=3),
@@ -280,6 +311,35 @@ _ALL: Final[tuple[Event, ...]] = (
         network=(_TRIED,),
         network_dropped=3,
     ),
+    events.LaunchRequested(
+        agent=_PROGRAM,
+        activation=2,
+        prompt=ODD_TEXT,
+        system_prompt="Be brief.",
+        model="a-model",
+        timeout_s=9.5,
+        number=2,
+        right=3,
+    ),
+    events.LaunchTold(launch_id="q", part=4, items=_TOLD),
+    events.LaunchEnded(
+        request_id="q",
+        ended_by="stopped",
+        exit_code=3,
+        signal=15,
+        duration_s=2.5,
+        descendants_killed=2,
+        is_clean=False,
+        stdout_bytes=9,
+        stderr_bytes=200_000,
+        stderr=ODD_TEXT,
+        asides=_TOLD,
+        unknown={"odd": 2},
+        faults=3,
+        is_cut=True,
+    ),
+    events.LaunchFailed(request_id="q", failure=_FAILURE),
+    events.LaunchLost(request_id="q", reason="gone"),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
     events.SandboxLent(request_id="q", borrower=_PARTY, right=3),
     events.SandboxGivenBack(request_id="q", borrower=_PARTY, right=3, is_taken=True),

@@ -60,6 +60,11 @@ select type, case when fields = '' then [] else string_split(fields, ', ') end a
     ('harness_request_redriven.v1', ''),
     ('sandbox_request_redriven.v1', ''),
     ('verifier_request_redriven.v1', ''),
+    ('launch_requested.v1', ''),
+    ('launch_told.v1', ''),
+    ('launch_ended.v1', ''),
+    ('launch_failed.v1', ''),
+    ('launch_lost.v1', ''),
     ('activation_completed.v1', ''),
     ('activation_failed.v1', '')
 ) as t(type, fields);

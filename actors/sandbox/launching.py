@@ -1,0 +1,180 @@
+"""What the sandbox actor does for an agent's own program: launches it, tells what it writes while it runs, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from actors.gateway.grants import Grant, gateway_key, mint
+from actors.sandbox.asking import refusal_of
+from actors.sandbox.box_state import BoxState
+from actors.sandbox.held import HeldBox
+from actors.sandbox.launches import FollowLaunch, OpenLaunch
+from adapters.harnesses.asking import activation_of
+from adapters.harnesses.base import Plan, plan_for
+from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Receipt
+from adapters.harnesses.running import Following, begin
+from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.told import told
+from gym_bus.errors import GymBusError, Permanent
+from gym_bus.event_log import Draft
+from gym_bus.runtime.drive import Drive, Outcome
+from providers.sandboxes.base import Box, BoxLost
+from providers.sandboxes.capabilities import WithDetached, WithFiles
+from schemas.events import LaunchEnded, LaunchFailed, LaunchLost, LaunchTold
+from schemas.harnesses import ToldItem
+from schemas.values import Failure
+
+LOOK_S: Final = 1.0
+ITEMS_AT_ONCE: Final = 200
+CHARS_AT_ONCE: Final = 400_000
+STDERR_MAX_BYTES: Final = 4096
+STDERR_READ_MAX_BYTES: Final = 1024 * 1024
+BEGUN_WITHIN_S: Final = 120.0
+UNKNOWN_MAX: Final = 50
+WORKSPACE: Final = "/box"
+
+Lost = Callable[[Drive[BoxState], BoxLost], Awaitable[Draft]]
+
+
+@dataclass
+class GoingLaunch:
+    """A launch in the hands of the process that holds its machine: what was read of it and not told yet, and how it ended."""
+
+    launch: Launch
+    first: Following
+    others: list[Following]
+    waiting: list[ToldItem] = field(default_factory=list)
+    receipt: Receipt | None = None
+    asides: list[ToldItem] = field(default_factory=list)
+
+    @classmethod
+    async def begun(cls, box: LaunchBox, plan: Plan, launch_id: str, timeout_s: float) -> GoingLaunch:
+        """Launch what is planned; raises `Permanent`, `BoxLost`."""
+        launch = await begin(box, plan, launch_id, cwd=WORKSPACE, timeout_s=timeout_s)
+        first, *others = [Following(launch, trace) for trace in plan.traces]
+        return cls(launch, first, others)
+
+    async def look(self) -> None:
+        """Wait a while for its end, and take in what it has written; raises `LaunchUnknown`, `BoxLost`."""
+        self.receipt = await self.launch.wait(LOOK_S)
+        if self.receipt is None:
+            self.waiting += map(told, await self.first.more())
+            return
+        self.waiting += map(told, await self.first.rest())
+        for other in self.others:
+            self.asides += map(told, await other.rest())
+
+    def taken(self) -> tuple[ToldItem, ...]:
+        """Return what is to be told next, so much that an event holds it."""
+        size, count = 0, 0
+        for item in self.waiting[:ITEMS_AT_ONCE]:
+            size += len(item.text or "")
+            if count and size > CHARS_AT_ONCE:
+                break
+            count += 1
+        taken, self.waiting = tuple(self.waiting[:count]), self.waiting[count:]
+        return taken
+
+    async def ended(self, request_id: str, receipt: Receipt) -> LaunchEnded:
+        """Return how it ended; raises `BoxLost`."""
+        followings = [self.first, *self.others]
+        start = max(0, min(receipt.stderr.kept, STDERR_READ_MAX_BYTES) - STDERR_MAX_BYTES)
+        said = await self.launch.read("stderr", start, max_bytes=STDERR_MAX_BYTES)
+        unknown = sum((following.reader.unknown for following in followings), Counter[str]())
+        return LaunchEnded(
+            request_id=request_id,
+            ended_by=receipt.ended_by,
+            exit_code=receipt.exit_code,
+            signal=receipt.signal,
+            duration_s=round(receipt.duration_s, 4),
+            descendants_killed=receipt.descendants_killed,
+            is_clean=receipt.is_clean,
+            stdout_bytes=receipt.stdout.bytes,
+            stderr_bytes=receipt.stderr.bytes,
+            stderr=said.decode(errors="replace").replace("\0", "\ufffd")
+            + (f"\n{receipt.error}" if receipt.error else ""),
+            asides=tuple(self.asides[:ITEMS_AT_ONCE]),
+            unknown=dict(unknown.most_common(UNKNOWN_MAX)),
+            faults=sum(following.reader.faults.total for following in followings),
+            is_cut=any(following.is_cut for following in followings),
+        )
+
+
+class LaunchHandlers:
+    """The handler of a launch. Tokens for the gateway are signed with the key under `data_dir`, as the gateway's own are."""
+
+    def __init__(self, data_dir: Path, lost: Lost) -> None:
+        """State with `lost` that a machine is gone."""
+        self._keys = data_dir / "keys"
+        self._lost = lost
+
+    async def follow(self, drive: Drive[BoxState], effect: FollowLaunch) -> Outcome:
+        """Return the next that there is to state."""
+        launch, held = effect.launch, drive.held
+        request_id = launch.request_id
+        try:
+            if request_id not in held.launches:
+                if failure := await refusal_of(drive, launch.asker, launch.epoch, launch.request.right):
+                    return Draft(LaunchFailed(request_id=request_id, failure=failure), request_id)
+                held.launches[request_id] = await self._begun(drive, held, launch)
+            return await _next(held.launches[request_id], request_id, launch.told + 1)
+        except BoxLost as error:
+            return await self._lost(drive, error)
+        except (GymBusError, TimeoutError) as error:
+            message = str(error) or f"the agent's program was not launched in {BEGUN_WITHIN_S:g} s"
+            if request_id in held.launches:
+                return Draft(LaunchLost(request_id=request_id, reason=message), request_id)
+            return Draft(LaunchFailed(request_id=request_id, failure=_not_launched(error, message)), request_id)
+
+    async def _begun(self, drive: Drive[BoxState], held: HeldBox, launch: OpenLaunch) -> GoingLaunch:
+        request, url = launch.request, drive.state.gateway_url
+        if url is None:
+            msg = "the sandbox was asked for without a door to the model gateway, which the agent's program needs"
+            raise Permanent(msg)
+        conversation = drive.aggregate.sibling("model", launch.asker.key)
+        key = await asyncio.to_thread(gateway_key, self._keys)
+        token = mint(key, Grant(conversation, drive.attempt, request.activation))
+        activation = activation_of(
+            request.agent, request.prompt, request.system_prompt, request.model, f"{url}/a/{token}", WORKSPACE
+        )
+        plan = plan_for(HARNESSES[request.agent.type], activation)
+        async with asyncio.timeout(BEGUN_WITHIN_S):
+            return await GoingLaunch.begun(_able(held.box), plan, launch.request_id, request.timeout_s)
+
+    def table(self) -> dict[type[Any], Any]:
+        """Return which handler does which effect."""
+        return {FollowLaunch: self.follow}
+
+
+async def _next(going: GoingLaunch, request_id: str, part: int) -> Draft:
+    """Return the next piece of a program's account, or its end; raises `LaunchUnknown`, `BoxLost`."""
+    while not going.waiting and going.receipt is None:
+        await going.look()
+    if items := going.taken():
+        return Draft(LaunchTold(launch_id=request_id, part=part, items=items), request_id, str(part))
+    if going.receipt is None:
+        msg = f"launch {request_id} has neither written anything nor ended"
+        raise LaunchUnknown(msg)
+    ended = await going.ended(request_id, going.receipt)
+    with contextlib.suppress(GymBusError):  # the machine's end removes it too
+        await going.launch.close()
+    return Draft(ended, request_id)
+
+
+def _not_launched(error: Exception, message: str) -> Failure:
+    if isinstance(error, Permanent):
+        return Failure(kind="unsupported", message=message, stage="seed", terminal=True)
+    return Failure(kind="agent_failed", message=message, stage="seed")
+
+
+def _able(box: Box) -> Any:
+    if not (isinstance(box, WithFiles) and isinstance(box, WithDetached)):
+        msg = "no program can be launched in this type of sandbox: choose another `sandbox.type`"
+        raise Permanent(msg)
+    return box

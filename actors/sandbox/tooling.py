@@ -1,0 +1,33 @@
+"""What a machine is shown of its host for an agent's own program: that program, pinned, installed once a host, read-only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adapters.harnesses.installing import installs_of, shared_with
+from adapters.harnesses.table import HARNESSES
+from gym_bus.errors import Permanent
+from schemas.events import SandboxRequested
+from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
+
+
+class Tooling:
+    """Installs under `data_dir`."""
+
+    def __init__(self, data_dir: Path) -> None:
+        """See the class."""
+        self._home = installs_of(data_dir)
+
+    async def sandbox_for(self, request: SandboxRequested) -> SandboxConfig:
+        """Return what is to be made: the sandbox that was asked for, with the program's directories.
+
+        Raises `InstallFailed`, `Permanent`.
+        """
+        sandbox = request.sandbox
+        if request.harness is None:
+            return sandbox
+        if not isinstance(sandbox, Bubblewrap | Docker):
+            msg = f"a sandbox of type {sandbox.type} cannot be shown {request.harness}: choose bubblewrap or docker"
+            raise Permanent(msg)
+        shared = await shared_with(HARNESSES[request.harness], self._home)
+        return sandbox.model_copy(update={"shared": (*sandbox.shared, *shared)})

@@ -1,0 +1,78 @@
+"""From a session's request to what its harness is given: prompts, the sandbox it needs, and whether it can do it at all."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from adapters.harnesses.base import Activation, SystemPrompt, Unsupported, plan_for
+from adapters.harnesses.installing import node_binary
+from adapters.harnesses.installing.pins import PLACES
+from adapters.harnesses.table import HARNESSES
+from schemas.harnesses import HarnessAgent
+from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
+from schemas.values import Message
+
+HOME: Final = "/tmp/gym-bus-agent"  # noqa: S108  in the machine; outside of the workspace, which is graded
+CPU_S: Final = 3600
+"""What a program may use of a processor at least: it runs for the whole of its session."""
+FILE_MIB: Final = 256
+PARTS: Final = "\n\n"
+
+
+def prompt_of(messages: tuple[Message, ...]) -> str:
+    """Return what the agent is asked; raises `Unsupported` for a conversation, which no program can be begun with."""
+    if any(message.role not in {"system", "user"} or message.tool_calls for message in messages):
+        msg = "the task begins with a conversation, and an agent's own program can only be given words of the user"
+        raise Unsupported(msg)
+    words = PARTS.join(message.content or "" for message in messages if message.role == "user")
+    if not words.strip():
+        msg = "the task says nothing to the agent"
+        raise Unsupported(msg)
+    return words
+
+
+def system_prompt_of(agent: HarnessAgent, messages: tuple[Message, ...]) -> str | None:
+    """Return the configured words, then those of the task's own system messages; None if there are none."""
+    said = [agent.system_prompt, *(message.content for message in messages if message.role == "system")]
+    return PARTS.join(words for words in said if words) or None
+
+
+def activation_of(
+    agent: HarnessAgent, prompt: str, system_prompt: str | None, model: str, base_url: str, workspace: str = "/box"
+) -> Activation:
+    """Return one input for the harness, with the gateway at `base_url` (its token in the path, without `/v1`)."""
+    return Activation(
+        prompt=prompt,
+        model=model,
+        base_url=base_url,
+        home=HOME,
+        workspace=workspace,
+        installed=f"{PLACES}/{agent.type}",
+        node=node_binary(f"{PLACES}/node"),
+        system_prompt=SystemPrompt(system_prompt, agent.system_prompt_mode) if system_prompt else None,
+        withheld=agent.withheld_tools,
+        extra_args=agent.extra_args,
+        context_tokens=agent.context_tokens,
+        max_output_tokens=agent.max_output_tokens,
+    )
+
+
+def check(agent: HarnessAgent, messages: tuple[Message, ...], sandbox: SandboxConfig) -> None:
+    """Raise `Unsupported` for what the harness will not be able to do, before anything is made for it."""
+    if not isinstance(sandbox, Bubblewrap | Docker):
+        msg = f"{agent.type} cannot run in a sandbox of type {sandbox.type} yet: choose bubblewrap or docker"
+        raise Unsupported(msg)
+    words = system_prompt_of(agent, messages)
+    plan_for(HARNESSES[agent.type], activation_of(agent, prompt_of(messages), words, "model", "http://127.0.0.1:1"))
+
+
+def roomy(sandbox: SandboxConfig, agent: HarnessAgent) -> SandboxConfig:
+    """Return the sandbox with room for the harness: never less than what was asked for."""
+    limits, harness = sandbox.limits, HARNESSES[agent.type]
+    wanted = limits.replaced(
+        memory_mib=max(limits.memory_mib, harness.memory_mib),
+        processes=max(limits.processes, harness.processes),
+        cpu_s=max(limits.cpu_s, CPU_S),
+        file_mib=max(limits.file_mib, FILE_MIB),
+    )
+    return sandbox.model_copy(update={"limits": wanted})

@@ -1,0 +1,79 @@
+"""What a launch comes to: evidence that may be graded, or a failure of the machinery, which never is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.base import Frozen
+from schemas.events import LaunchEnded
+from schemas.harnesses import ToldItem
+from schemas.tasks import Evidence
+from schemas.values import Failure, FailureKind
+
+STDERR_SHOWN: Final = 600
+KINDS: Final[dict[str, FailureKind]] = {
+    "auth": "provider_auth",
+    "rate_limit": "provider_rate_limited",
+    "overflow": "context_overflow",
+    "model": "provider_unavailable",
+}
+"""What a program gave up for, as failures are called; anything else is the agent's own."""
+
+
+class Seen(Frozen):
+    """What has been told of a launch so far: replies, the last words of the model, the last complaint, the program's own session."""
+
+    replies: int = 0
+    answer: str | None = None
+    complaint: ToldItem | None = None
+    session_id: str | None = None
+
+    def with_items(self, items: tuple[ToldItem, ...]) -> Seen:
+        """Return what is known after `items`."""
+        seen = self
+        for item in items:
+            match item.kind:
+                case "reply_done":
+                    seen = seen.replaced(replies=seen.replies + 1)
+                case "said" if item.name == "assistant":
+                    seen = seen.replaced(answer=item.text)
+                case "tool_asked":
+                    seen = seen.replaced(answer=None)
+                case "complained" if item.is_final or seen.complaint is None or not seen.complaint.is_final:
+                    seen = seen.replaced(complaint=item)
+                case "session":
+                    seen = seen.replaced(session_id=item.id)
+                case _:
+                    pass
+        return seen
+
+
+def outcome(  # noqa: PLR0911  one return a case
+    ended: LaunchEnded, seen: Seen, budget: str | None = None
+) -> Evidence | Failure:
+    """Return what a session is to be closed with; `budget` is the limit of the rollout's own budget that was used up, if one was."""
+    seen = seen.with_items(ended.asides)
+    if budget is not None:
+        return Evidence(answer=seen.answer, stop_reason=f"budget:{budget}", turns=seen.replies)
+    if ended.ended_by == "timeout":
+        message = f"the agent's program was not finished after {ended.duration_s:.0f} s"
+        return Failure(kind="agent_timeout", message=message)
+    complaint = seen.complaint if seen.complaint and (seen.complaint.is_final or ended.exit_code != 0) else None
+    if complaint is not None and complaint.name == "steps":
+        return Evidence(answer=seen.answer, stop_reason="max_steps", turns=seen.replies)
+    if complaint is not None:
+        kind = KINDS.get(complaint.name or "", "agent_failed")
+        is_terminal = kind == "context_overflow"
+        return Failure(kind=kind, message=f"the agent gave up: {complaint.text}", stage="agent", terminal=is_terminal)
+    if ended.ended_by == "stopped" or ended.exit_code != 0:
+        return Failure(kind="agent_failed", message=_ended_badly(ended))
+    if seen.replies == 0:
+        return Failure(kind="agent_failed", message="the agent's program ended well and told of no reply of the model")
+    return Evidence(answer=seen.answer, stop_reason="stop", turns=seen.replies)
+
+
+def _ended_badly(ended: LaunchEnded) -> str:
+    how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
+    how = "a wish to stop" if ended.ended_by == "stopped" else how
+    said = ended.stderr.strip()[-STDERR_SHOWN:]
+    return f"the agent's program ended by {how}" + (f"; it said: {said}" if said else "")

@@ -1,0 +1,35 @@
+-- What agents' own programs did (docs/harnesses.md). `trajectory` is their own account, a row for each thing they told, in order; what the
+-- model was asked and answered is in `model_calls`. `launches` has a row a launch; one without an end is under way, or its run was cut off.
+create or replace view trajectory as
+select
+    run_id, rollout_id, attempt, recorded_at, (data->>'$.launch_id') as launch_id, (data->>'$.part')::integer as part, item.place,
+    item.told->>'$.kind' as kind, item.told->>'$.name' as name, item.told->>'$.id' as id, item.told->>'$.text' as text,
+    (item.told->>'$.exit_code')::integer as exit_code, (item.told->>'$.is_error')::boolean as is_error,
+    (item.told->>'$.duration_s')::double as duration_s, (item.told->>'$.input_tokens')::bigint as input_tokens,
+    (item.told->>'$.output_tokens')::bigint as output_tokens, shard, seq
+from (
+    select *, unnest(list_transform(from_json(data->'$.items', '["json"]'), lambda told, place: {told: told, place: place})) as item
+    from events where type = 'launch_told.v1'
+);
+
+create or replace view launches as
+select
+    asked.run_id, asked.rollout_id, asked.attempt, asked.data->>'$.agent.type' as agent, (asked.data->>'$.activation')::integer as activation,
+    asked.recorded_at as asked_at, ended.recorded_at as ended_at,
+    case ended.type
+        when 'launch_ended.v1' then 'ended' when 'launch_failed.v1' then 'not started' when 'launch_lost.v1' then 'lost' else 'open'
+    end as state,
+    ended.data->>'$.ended_by' as ended_by, (ended.data->>'$.exit_code')::integer as exit_code, (ended.data->>'$.duration_s')::double as duration_s,
+    (ended.data->>'$.descendants_killed')::integer as descendants_killed, coalesce(ended.data->>'$.failure.message', ended.data->>'$.reason') as reason,
+    coalesce(told.replies, 0) as replies, coalesce(told.tool_calls, 0) as tool_calls, told.session_id, asked.event_id as launch_id
+from events asked
+left join events ended
+    on ended.type in ('launch_ended.v1', 'launch_failed.v1', 'launch_lost.v1') and ended.run_id = asked.run_id
+    and ended.data->>'$.request_id' = asked.event_id
+left join (
+    select
+        launch_id, count(*) filter (kind = 'reply_done') as replies, count(*) filter (kind = 'tool_asked') as tool_calls,
+        max(id) filter (kind = 'session') as session_id
+    from trajectory group by launch_id
+) told on told.launch_id = asked.event_id
+where asked.type = 'launch_requested.v1';

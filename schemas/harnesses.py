@@ -1,0 +1,64 @@
+"""An agent's own program: which one, and what a run may change about it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from schemas.base import Frozen, Tagged
+from schemas.values import Seconds
+
+HarnessName = Literal["codex_agent", "pi_agent", "mini_swe_agent"]
+"""The names of `adapters.harnesses.table.HARNESSES`."""
+
+
+class HarnessAgent(Tagged):
+    """An agent's own program, run in the sandbox against the model gateway (docs/harnesses.md has what each can do).
+
+    `system_prompt` is added to the program's own, or takes its place. `withheld_tools` are not offered to the model, `extra_args` go
+    on the command line. `timeout_s` is for everything from the session's request to the program's end.
+    """
+
+    type: HarnessName
+    system_prompt: str | None = None
+    system_prompt_mode: Literal["append", "replace"] = "append"
+    withheld_tools: tuple[str, ...] = Field(default=(), max_length=256)
+    extra_args: tuple[str, ...] = Field(default=(), max_length=256)
+    timeout_s: Seconds = 1800
+    context_tokens: int = Field(default=131_072, ge=1024)
+    max_output_tokens: int = Field(default=8192, ge=1)
+
+    @property
+    def enable_tools(self) -> bool:
+        """Say that it needs a sandbox."""
+        return True
+
+
+ToldKind = Literal[
+    "session", "said", "thought", "tool_asked", "tool_done", "reply_done", "compacted", "complained", "finished"
+]
+
+
+class ToldItem(Frozen):
+    """One thing that a program told of its work (see `adapters.harnesses.trajectory`); what a kind does not have is None.
+
+    `text` is the words, arguments or message, `name` a tool's, a role's or a problem's, `id` a call's, a reply's or a session's.
+    `is_cut` says that the text was longer. It is the program's own account; what the model was asked and answered is in the gateway's
+    record.
+    """
+
+    kind: ToldKind
+    text: str | None = None
+    name: str | None = None
+    id: str | None = None
+    exit_code: int | None = None
+    is_error: bool | None = None
+    duration_s: float | None = None
+    is_final: bool = False
+    is_rewritten: bool = False
+    is_cut: bool = False
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
