@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
-from schemas.harnesses import HarnessAgent
+from schemas.harnesses import CodexAgent, MiniSweAgent, PiAgent
 from schemas.readiness import Install
 from schemas.sandboxes import Bubblewrap, Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tokens import LogprobKind
@@ -346,14 +346,17 @@ class Retries(Frozen):
     backoff_max_s: float = Field(default=60.0, ge=0, le=3600)
 
 
-def _kind_of_agent(value: Any) -> str:
+def _type_of_agent(value: Any) -> str:
     """Return which agent is meant; one without a type is the first that there was."""
-    type_ = value.get("type", "simple_agent") if isinstance(value, dict) else getattr(value, "type", None)
-    return "simple_agent" if type_ == "simple_agent" else "program"
+    return str(value.get("type", "simple_agent") if isinstance(value, dict) else getattr(value, "type", None))
 
 
 AgentConfig = Annotated[
-    Annotated[SimpleAgent, Tag("simple_agent")] | Annotated[HarnessAgent, Tag("program")], Discriminator(_kind_of_agent)
+    Annotated[SimpleAgent, Tag("simple_agent")]
+    | Annotated[CodexAgent, Tag("codex_agent")]
+    | Annotated[PiAgent, Tag("pi_agent")]
+    | Annotated[MiniSweAgent, Tag("mini_swe_agent")],
+    Discriminator(_type_of_agent),
 ]
 
 

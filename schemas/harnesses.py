@@ -20,7 +20,7 @@ class HarnessAgent(Tagged):
     on the command line. `timeout_s` is for everything from the session's request to the program's end.
     """
 
-    type: HarnessName
+    type: str
     system_prompt: str | None = None
     system_prompt_mode: Literal["append", "replace"] = "append"
     withheld_tools: tuple[str, ...] = Field(default=(), max_length=256)
@@ -33,6 +33,27 @@ class HarnessAgent(Tagged):
     def enable_tools(self) -> bool:
         """Say that it needs a sandbox."""
         return True
+
+
+class CodexAgent(HarnessAgent):
+    """Codex CLI."""
+
+    type: Literal["codex_agent"] = "codex_agent"
+
+
+class PiAgent(HarnessAgent):
+    """Pi."""
+
+    type: Literal["pi_agent"] = "pi_agent"
+
+
+class MiniSweAgent(HarnessAgent):
+    """mini-swe-agent."""
+
+    type: Literal["mini_swe_agent"] = "mini_swe_agent"
+
+
+Program = CodexAgent | PiAgent | MiniSweAgent
 
 
 ToldKind = Literal[

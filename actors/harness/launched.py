@@ -43,7 +43,7 @@ from schemas.events import (
     SessionFailed,
     SessionRequested,
 )
-from schemas.harnesses import HarnessAgent
+from schemas.harnesses import Program
 from schemas.ids import sandbox_key
 from schemas.readiness import GatewayDoor
 from schemas.tasks import Evidence
@@ -78,7 +78,7 @@ class LaunchedState(Frozen):
     is_closed: bool = False
 
     @property
-    def agent(self) -> HarnessAgent:
+    def agent(self) -> Program:
         """Return the program's configuration."""
         if isinstance(self.request.agent, SimpleAgent):
             raise TypeError(self.request.agent.type)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from schemas.base import Answer, Event
-from schemas.harnesses import HarnessAgent, ToldItem
+from schemas.harnesses import Program, ToldItem
 from schemas.values import Failure
 
 
@@ -21,7 +21,7 @@ class LaunchRequested(Event):
     TYPE: ClassVar[str] = "launch_requested.v1"
     TO: ClassVar[str | None] = "sandbox"
 
-    agent: HarnessAgent
+    agent: Program = Field(discriminator="type")
     activation: int
     prompt: str
     system_prompt: str | None = None

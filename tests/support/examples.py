@@ -12,7 +12,7 @@ from schemas import config, events, sandboxes
 from schemas.base import Event
 from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolUse, Turn
 from schemas.envelope import Envelope
-from schemas.harnesses import HarnessAgent, ToldItem
+from schemas.harnesses import PiAgent, ToldItem
 from schemas.ids import RUN_LEVEL
 from schemas.readiness import GatewayDoor, Install
 from schemas.tasks import Evidence, TaskInput
@@ -93,8 +93,7 @@ _TRIED: Final = NetworkAttempt(
 _PARTY: Final = Party(actor="verifier", key="v2")
 _CHECKPOINTS: Final = sandboxes.Checkpoints(when="never", max_restores=7, restore_in=_BOX)
 _INSTALL: Final = Install(command="make ready", timeout_s=90)
-_PROGRAM: Final = HarnessAgent(
-    type="pi_agent",
+_PROGRAM: Final = PiAgent(
     system_prompt="Be brief.",
     system_prompt_mode="replace",
     withheld_tools=("bash",),
