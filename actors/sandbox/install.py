@@ -20,6 +20,9 @@ from schemas.values import Failure
 LOG_MAX_CHARS: Final = 4000
 """How much of what a command printed stands in its failure: its end. The whole of it is in `SandboxInstalled`."""
 
+LAST_LINE_MAX_CHARS: Final = 200
+"""How much of its last line stands in the failure's first line, which is all that tables show."""
+
 
 @dataclass(frozen=True, slots=True)
 class InstallBox(Effect):
@@ -77,10 +80,12 @@ def is_good(ended: SandboxInstalled) -> bool:
 
 
 def _failure(ended: SandboxInstalled) -> Failure:
+    message = f"the install {_how(ended)} after {ended.duration_s:.1f} s"
     log = ended.output[-LOG_MAX_CHARS:].strip()
-    is_cut = ended.truncated or len(ended.output) > LOG_MAX_CHARS
-    said = f"; it printed{', at the end' if is_cut else ''}:\n{log}" if log else "; it printed nothing"
-    message = f"the install {_how(ended)} after {ended.duration_s:.1f} s{said}"
+    if log:
+        is_cut = ended.truncated or len(ended.output) > LOG_MAX_CHARS
+        last = log.splitlines()[-1][-LAST_LINE_MAX_CHARS:].strip()
+        message += f": {last}\nit printed{', at the end' if is_cut else ''}:\n{log}"
     return Failure(kind="install_failed", message=message, stage="seed")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from actors.sandbox.box import BoxMachine, BoxState
 from actors.sandbox.held import HeldBox
-from actors.sandbox.install import LOG_MAX_CHARS, InstallBox
+from actors.sandbox.install import LAST_LINE_MAX_CHARS, LOG_MAX_CHARS, InstallBox
 from gym_bus.blobs import MemoryBlobs
 from gym_bus.errors import Permanent
 from providers.sandboxes.base import Box, ExecResult
@@ -58,8 +58,8 @@ def test_it_begins_is_run_and_then_the_machine_is_made() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"exit_code": 1, "output": "no such package\n"}, "ended with exit code 1 after 1.5 s; it printed:\nno such package"),
-        ({"exit_code": 143, "ended_by": "signal"}, "ended with exit code 143 after 1.5 s; it printed nothing"),
+        ({"exit_code": 1, "output": "a\nno b\n"}, "ended with exit code 1 after 1.5 s: no b\nit printed:\na\nno b"),
+        ({"exit_code": 143, "ended_by": "signal"}, "ended with exit code 143 after 1.5 s"),
         ({"exit_code": None, "ended_by": "timeout"}, "was not finished (install.timeout_s)"),
         ({"exit_code": 0, "ended_by": "out_of_memory"}, "ran out of memory (sandbox.limits.memory_mib)"),
         ({"exit_code": None, "lost": "killed"}, "was lost with its machine (killed)"),
@@ -78,7 +78,7 @@ def test_of_a_long_log_the_end_is_told() -> None:
     failure = failed(new().then(begun()).given(ended(exit_code=2, output="x" * LOG_MAX_CHARS + "the cause")))
     assert failure.message.endswith("the cause")
     assert "it printed, at the end:" in failure.message
-    assert len(failure.message) < LOG_MAX_CHARS + 200
+    assert len(failure.message) < LOG_MAX_CHARS + LAST_LINE_MAX_CHARS + 200
     assert "at the end" in failed(new().then(begun()).given(ended(exit_code=2, output="x", truncated=True))).message
 
 
