@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+import pytest
+
 from actors.gateway.serve import listening, server_for
-from adapters.harnesses.base import Activation, Harness, plan_for
+from adapters.harnesses.base import Activation, Harness, Plan, plan_for
 from adapters.harnesses.gaps import KNOWN_GAPS
 from adapters.harnesses.installing import installs_of, node_binary, shared_with
 from adapters.harnesses.joining import Joined, join, recorded_calls
@@ -27,6 +30,7 @@ from schemas.sandboxes import Bubblewrap, SandboxLimits, SharedDirectory
 from tests.support.boxes import provider_with
 from tests.support.gateway_place import GatewayPlace, gateway_place
 from tests.support.model_script import FAILING, LAST_WORDS, MAKING, THOUGHT, ModelScript
+from tests.support.node import npm_in
 from tests.support.upstream import Answer
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -53,9 +57,11 @@ async def gateway_with(
                 await serving
 
 
-async def installed(harness: Harness) -> tuple[SharedDirectory, ...]:
-    """Install a harness, once for all tests of this checkout."""
-    return await shared_with(harness, installs_of(ROOT / ".gym-bus"))
+async def installed(harness: Harness, tmp_path: Path) -> tuple[SharedDirectory, ...]:
+    """Install a harness, once for all tests of this checkout, with the npm that comes as a wheel."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(npm_in(tmp_path / "npm")), prepend=os.pathsep)
+        return await shared_with(harness, installs_of(ROOT / ".gym-bus"))
 
 
 @dataclass
@@ -68,9 +74,8 @@ class HarnessPlace:
     base_url: str
     runs: int = 0
 
-    async def run(self, **changes: Any) -> tuple[Receipt, Account]:
-        """Run an activation to its end."""
-        self.runs += 1
+    def plan(self, **changes: Any) -> Plan:
+        """Return how an activation is run."""
         given: dict[str, Any] = {
             "prompt": PROMPT,
             "model": "some-model",
@@ -80,7 +85,12 @@ class HarnessPlace:
             "installed": f"/opt/gym-bus/{self.harness.name}",
             "node": node_binary("/opt/gym-bus/node"),
         }
-        plan = plan_for(self.harness, Activation(**given | changes))
+        return plan_for(self.harness, Activation(**given | changes))
+
+    async def run(self, **changes: Any) -> tuple[Receipt, Account]:
+        """Run an activation to its end."""
+        self.runs += 1
+        plan = self.plan(**changes)
         box = cast("LaunchBox", self.box)
         launch = await begin(box, plan, f"l{self.runs}", cwd=WORKSPACE, timeout_s=ENDED_WITHIN_S - 30)
         following, seen, receipt = Following(launch, plan.traces[0]), list[Item](), None
@@ -107,7 +117,7 @@ class HarnessPlace:
 async def harness_place(harness: Harness, tmp_path: Path, answer: Answer | None = None) -> AsyncIterator[HarnessPlace]:
     """Give a place for a harness, whose model says what the usual script says if nothing else is given."""
     limits = SandboxLimits(memory_mib=harness.memory_mib, processes=harness.processes, cpu_s=600)
-    config = Bubblewrap(limits=limits, shared=await installed(harness))
+    config = Bubblewrap(limits=limits, shared=await installed(harness, tmp_path))
     provider: SandboxProvider = await provider_with(config, tmp_path / "boxes")
     try:
         async with gateway_with(tmp_path, harness.dialect, answer or ModelScript(harness.dialect)) as (place, socket):
