@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -12,6 +12,8 @@ from gym_bus.errors import Permanent
 from schemas.conversation import DialectName
 
 ARGUMENT_MAX_BYTES: Final = 131_071
+SERVER_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
 
 class Unsupported(Permanent):
@@ -128,29 +130,40 @@ class Harness:
 
 def plan_for(harness: Harness, activation: Activation) -> Plan:
     """Return how `activation` is run by `harness`; raises `Unsupported` for what it has no way to do."""
-
-    def refuse(what: str) -> None:
-        raise Unsupported(f"{harness.name} cannot {what}")
-
-    if activation.system_prompt and activation.system_prompt.mode not in harness.system_prompts:
-        refuse(f"{activation.system_prompt.mode} its system prompt")
-    if unknown := set(activation.withheld) - harness.withholds:
-        refuse(f"do without {', '.join(sorted(unknown))}; what it can do without: {sorted(harness.withholds)}")
-    if activation.mcp and "mcp" not in harness.grants:
-        refuse("use MCP servers")
-    for server in activation.mcp:
-        if not re.fullmatch(r"[a-z][a-z0-9_]{0,31}", server.name):
-            refuse(f"be given an MCP server called {server.name!r}: lower-case letters, digits and `_`")
-    if activation.resume is not None and not (
-        harness.resumes and re.fullmatch(r"[A-Za-z0-9_-]{1,128}", activation.resume)
-    ):
-        refuse(f"resume session {activation.resume!r}")
-    if harness.prompt_by == "argument" and len(activation.prompt.encode()) > ARGUMENT_MAX_BYTES:
-        refuse(f"be given a prompt of more than {ARGUMENT_MAX_BYTES} bytes: it takes it as an argument")
+    for cannot in _undeclared(harness, activation):
+        raise Unsupported(f"{harness.name} cannot {cannot}")
     plan = harness.plan(activation)
-    if any("\0" in text for text in (*plan.argv, *plan.environment.values())):
-        refuse("be given a NUL")
+    for cannot in _impossible(plan):
+        raise Unsupported(f"{harness.name} cannot {cannot}")
     return plan
+
+
+def _undeclared(harness: Harness, activation: Activation) -> Iterator[str]:
+    """Yield what a harness is asked for that it does not say it can do."""
+    if activation.system_prompt and activation.system_prompt.mode not in harness.system_prompts:
+        yield f"{activation.system_prompt.mode} its system prompt"
+    if unknown := set(activation.withheld) - harness.withholds:
+        yield f"do without {', '.join(sorted(unknown))}; what it can do without: {sorted(harness.withholds)}"
+    if activation.mcp and "mcp" not in harness.grants:
+        yield "use MCP servers"
+    for server in activation.mcp:
+        if not SERVER_NAME.fullmatch(server.name):
+            yield f"be given an MCP server called {server.name!r}: lower-case letters, digits and `_`"
+    if activation.resume is not None and not (harness.resumes and SESSION_ID.fullmatch(activation.resume)):
+        yield f"resume session {activation.resume!r}"
+
+
+def _impossible(plan: Plan) -> Iterator[str]:
+    """Yield why no process can be started so."""
+    words = (*plan.argv, *plan.environment.values())
+    try:
+        "".join((*words, *plan.files.values(), plan.stdin or "")).encode()
+    except UnicodeEncodeError:
+        yield "be given what is no text: it holds half a character"
+    if any("\0" in word for word in words):
+        yield "be given a NUL"
+    if any(len(word.encode(errors="replace")) > ARGUMENT_MAX_BYTES for word in words):
+        yield f"be given an argument of more than {ARGUMENT_MAX_BYTES} bytes"
 
 
 def environment_of(activation: Activation, more: Mapping[str, str]) -> dict[str, str]:

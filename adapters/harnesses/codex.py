@@ -61,7 +61,7 @@ def plan(activation: Activation) -> Plan:
 
 
 def _config(activation: Activation, home: str) -> str:
-    """Return config.toml; strings are written as JSON, whose escapes TOML shares."""
+    """Return config.toml."""
     lines = [
         f"model = {_quoted(activation.model)}",
         'model_provider = "gym_bus"',
@@ -101,7 +101,8 @@ def _config(activation: Activation, home: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text)
+    """Return a TOML string. It is written as JSON's, but without escapes for half a character, and with one for DEL."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def session_reader() -> LineReader:

@@ -13,5 +13,21 @@ KNOWN_GAPS: Final[dict[str, dict[GapKind, str]]] = {
         "duration_unknown": "its trajectory has no times of commands",
         "exit_code_unknown": "the command that hands in its work is not told as run",
     },
+    "claude_code_agent": {
+        "arguments_rewritten": "its dialect has arguments as parsed JSON",
+        "duration_unknown": "it does not say how long a tool took",
+        "prompt_missing": "it does not repeat what it was asked",
+        "usage_differs": "it prints a reply's parts before it knows the reply's usage",
+    },
+    "opencode_agent": {
+        "arguments_rewritten": "it keeps arguments as parsed JSON",
+        "matched_by_order": "it does not keep the backend's id of a reply",
+        "prompt_missing": "it does not repeat what it was asked",
+        "thoughts_missing": "it prints no thoughts",
+    },
+    "simple_strands_agent": {
+        "arguments_rewritten": "it keeps arguments as parsed JSON",
+        "matched_by_order": "it does not keep the backend's id of a reply",
+    },
 }
 """By harness: kinds of gaps, and why."""

@@ -27,6 +27,7 @@ GapKind = Literal[
     "thoughts_missing",
     "usage_differs",
     "matched_by_order",
+    "prompt_missing",
 ]
 """What does not fit: a recorded call of which the harness says nothing (a side call, a repeated one), a reply that the log lacks, …"""
 
@@ -128,6 +129,8 @@ def join(items: Sequence[Item], calls: Sequence[RecordedCall]) -> Joined:
         gaps += _differences(reply, call)
     gaps += [Gap("call_not_told", call.request_id) for call in left]
     gaps += _results(items)
+    if not any(isinstance(item, Said) and item.role == "user" for item in items):
+        gaps.append(Gap("prompt_missing", ""))
     return Joined(tuple(pairs), tuple(gaps))
 
 

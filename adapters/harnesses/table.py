@@ -5,8 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from adapters.harnesses.base import Harness
+from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.codex import CODEX
 from adapters.harnesses.mini_swe import MINI_SWE
+from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
+from adapters.harnesses.strands import STRANDS
 
-HARNESSES: Final[dict[str, Harness]] = {harness.name: harness for harness in (CODEX, PI, MINI_SWE)}
+HARNESSES: Final[dict[str, Harness]] = {
+    harness.name: harness for harness in (CODEX, PI, MINI_SWE, CLAUDE_CODE, OPENCODE, STRANDS)
+}

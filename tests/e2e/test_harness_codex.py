@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import cast
 
 from starlette.responses import JSONResponse
 
 from adapters.harnesses.base import SystemPrompt
 from adapters.harnesses.codex import CODEX
-from adapters.harnesses.trajectory import Finished
+from adapters.harnesses.launching import LaunchBox
+from adapters.harnesses.running import Following, account_of, begin
+from adapters.harnesses.trajectory import Finished, Item, ToolDone
+from tests.support.boxes import processes_with, unique_sleep, until_gone
 from tests.support.harness_place import check_the_usual_run, ends_with_last_words, harness_place, session_of
+from tests.support.model_script import FAILING, ModelScript
 
 
 async def test_two_commands_and_a_session_that_goes_on(tmp_path: Path) -> None:
@@ -51,3 +57,24 @@ async def test_a_model_that_refuses(tmp_path: Path) -> None:
         assert account.failure
         assert account.failure.problem == "auth"
         assert at.place.token not in account.failure.message
+
+
+async def test_one_that_is_stopped_in_the_middle(tmp_path: Path) -> None:
+    """What it did until then is told as it came about; the command that ran has no result, and nothing of it is left."""
+    sleep = unique_sleep()
+    script = ModelScript("responses", commands=(f"{FAILING}; exit 1", sleep))
+    async with harness_place(CODEX, tmp_path, script) as at:
+        plan = at.plan()
+        launch = await begin(cast("LaunchBox", at.box), plan, "stopped", cwd="/box", timeout_s=60)
+        following, seen = Following(launch, plan.traces[0]), list[Item]()
+        async with asyncio.timeout(60):
+            while not processes_with(sleep) or "call1" not in {getattr(item, "call_id", "") for item in seen}:
+                seen += await following.more()
+        receipt = await launch.stop(20)
+        assert receipt is not None
+        assert (receipt.ended_by, receipt.is_clean) == ("stopped", True)
+        assert await until_gone(sleep)
+        account = await account_of(launch, plan)
+        assert next(item.exit_code for item in account.items if isinstance(item, ToolDone)) == 1
+        gaps = {(gap.kind, gap.where) for gap in at.joined(account).gaps}
+        assert gaps in ({("result_missing", "call1")}, {("exit_code_unknown", "call1"), ("duration_unknown", "call1")})

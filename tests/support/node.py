@@ -26,6 +26,15 @@ def _bin(name: str) -> str:
     return str(root / "bin" / name)
 
 
+def npm_in(directory: Path) -> Path:
+    """Write a program `npm` into a directory, which is the wheel's; return the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    script = Path(executable.ROOT_DIR) / "lib/node_modules/npm/bin/npm-cli.js"
+    (directory / "npm").write_text(f'#!/bin/sh\nexec {_bin("node")} {script} "$@"\n')
+    (directory / "npm").chmod(0o755)
+    return directory
+
+
 async def installed() -> Path:
     """Return a directory with the suite and its packages; npm fills it the first time, from the registry of its own configuration."""
     lock_file = (SOURCE / "package-lock.json").read_bytes()

@@ -28,7 +28,8 @@ from providers.sandboxes.removal import remove_tree
 from providers.sandboxes.rooms import reachable_parent
 from providers.sandboxes.shared_directories import MARKER
 
-LOG_TAIL_BYTES: Final = 4096
+LOG_HEAD_BYTES: Final = 1024
+LOG_TAIL_BYTES: Final = 3072
 LOCK_POLL_S: Final = 0.2
 DEADLINE_S: Final = 900.0
 ENDED_WITHIN_S: Final = 10.0
@@ -37,7 +38,7 @@ _CREDENTIALS: Final = re.compile(r"(//)[^/\s@]+@")
 
 
 class InstallFailed(GymBusError):
-    """What a harness needs could not be installed; the message holds the end of the installer's log."""
+    """What a harness needs could not be installed; the message holds both ends of the installer's log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +174,15 @@ async def _run(name: str, command: list[str], environment: Mapping[str, str], pa
         await asyncio.wait_for(process.wait(), ENDED_WITHIN_S)
         raise
     if code:
-        tail = (await asyncio.to_thread(log.read_bytes))[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
-        said = _CREDENTIALS.sub(r"\1", tail)
+        said = _ends_of(await asyncio.to_thread(log.read_bytes))
         raise InstallFailed(f"install_failed: {name}: `{' '.join(command[:2])}` ended with {code}: {said}")
     log.unlink()
+
+
+def _ends_of(log: bytes) -> str:
+    """Return what an error says of a log: its beginning and its end, without credentials."""
+    kept = [log] if len(log) <= LOG_HEAD_BYTES + LOG_TAIL_BYTES else [log[:LOG_HEAD_BYTES], log[-LOG_TAIL_BYTES:]]
+    return _CREDENTIALS.sub(r"\1", "\n[…]\n".join(part.decode(errors="replace").strip() for part in kept))
 
 
 def _open_up(directory: Path) -> None:

@@ -123,11 +123,14 @@ class Launch:
         loop = asyncio.get_running_loop()
         until, pause_s = loop.time() + within_s, POLL_FIRST_S
         for polls in itertools.count(1):
-            if found := await self.receipt():
+            is_ours = self._job is not None
+            is_running = self._job is not None and (await self._box.status(self._job)).is_running
+            is_time_to_look = polls % LOOK_EVERY == 0
+            if (not is_running or is_time_to_look) and (found := await self.receipt()):
                 return found
-            has_ended = self._job is not None and not (await self._box.status(self._job)).is_running
-            if has_ended or polls % LOOK_EVERY == 0:
+            if (is_ours and not is_running) or is_time_to_look:
                 await self._raise_if_unknown()
+                self._job = self._job if is_running else None  # the job that we started was not the one that runs it
             if loop.time() >= until:
                 return None
             await asyncio.sleep(min(pause_s, max(until - loop.time(), 0)))
@@ -138,6 +141,7 @@ class Launch:
         """Return what a file holds from byte `offset` on, `max_bytes` at most; empty if there is nothing more, or no such file.
 
         `pattern` is a path or a glob in the machine; one that is not absolute is in the launch's directory (`stdout`, `stderr`).
+        Of several files that match it is the last, by name: names begin with a time where that matters.
         """
         path = pattern if pattern.startswith("/") else f"{self.directory}/{pattern}"
         words = (self._part, path, str(offset), str(max_bytes))

@@ -8,7 +8,7 @@ asks it to stop. Without a receipt nothing is known of how the command ended.
 
 `look DIR` exits with 0 if nothing was run yet, 10 while something runs, 11 if it ended with a receipt and 12 if without one, 13 if DIR
 is not there. `close DIR` ends what a killed supervisor left, makes later launches impossible and removes DIR; 10 if something runs.
-`part DIR NAME PATTERN OFFSET SIZE` copies so much of the first regular file that matches to DIR/NAME; 44 if there is none.
+`part DIR NAME PATTERN OFFSET SIZE` copies so much of the last regular file that matches, by name, to DIR/NAME; 44 if there is none.
 """
 
 from __future__ import annotations
@@ -379,7 +379,7 @@ def close(directory: Path) -> int:
 
 def part(target: Path, pattern: str, offset: int, size: int) -> int:
     """Copy a part of a file to where it can be fetched; nothing that is no regular file is waited for."""
-    for path in sorted(glob.glob(pattern)):
+    for path in sorted(glob.glob(pattern), reverse=True):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:

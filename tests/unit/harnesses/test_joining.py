@@ -51,6 +51,7 @@ def changed(place: int, **changes: object) -> list[Item]:
         (changed(5, duration_s=None), "duration_unknown", "call0"),
         ([*ITEMS[:5], *ITEMS[6:]], "result_missing", "call0"),
         ([ITEMS[0], *ITEMS[2:]], "thoughts_missing", "q0"),
+        (ITEMS[1:], "prompt_missing", ""),
         (ITEMS[:6], "call_not_told", "q1"),
         ([*ITEMS, Said("assistant", "More."), ReplyDone("r2", 100, 10)], "reply_not_recorded", "2"),
         (changed(4, reply_id=None), "matched_by_order", "q0"),
@@ -63,7 +64,7 @@ def test_what_does_not_fit(items: list[Item], kind: GapKind, where: str) -> None
 
 def test_a_reply_that_was_made_up() -> None:
     """What the log does not have fits nothing, whatever it says."""
-    joined = join([Said("assistant", "Done."), ReplyDone("r9", 100, 10)], CALLS)
+    joined = join([Said("user", "Do it."), Said("assistant", "Done."), ReplyDone("r9", 100, 10)], CALLS)
     assert joined.pairs == ()
     assert joined.kinds == {"reply_not_recorded", "call_not_told"}
 

@@ -1,0 +1,137 @@
+"""How harnesses are started: what they are asked is what they declare, and what is secret is in no argument."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapters.harnesses.base import Activation, Harness, McpServer, SystemPrompt, Unsupported, plan_for
+from adapters.harnesses.claude_code import CLAUDE_CODE
+from adapters.harnesses.codex import CODEX
+from adapters.harnesses.mini_swe import MINI_SWE
+from adapters.harnesses.opencode import OPENCODE
+from adapters.harnesses.pi import PI
+from adapters.harnesses.table import HARNESSES
+
+TOKEN = "gbt.a-token.signed"
+HEADERS = {"x-gym-bus-token": 'a "secret"'}
+SERVER = McpServer("tools", f"http://127.0.0.1:8089/a/{TOKEN}/mcp/g", HEADERS)
+each_harness = pytest.mark.parametrize("harness", HARNESSES.values(), ids=lambda harness: harness.name)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+
+
+def activation(**changes: Any) -> Activation:
+    given_: dict[str, Any] = {
+        "prompt": "Do it.",
+        "model": "some-model",
+        "base_url": f"http://127.0.0.1:8089/a/{TOKEN}",
+        "home": "/tmp/agent",
+        "workspace": "/box",
+        "installed": "/opt/gym-bus/it",
+    }
+    return Activation(**given_ | changes)
+
+
+@each_harness
+def test_what_is_secret_is_in_no_argument(harness: Harness) -> None:
+    """Everybody in a machine can read the arguments of its processes; files are for one user."""
+    granted = {"mcp": (SERVER,)} if "mcp" in harness.grants else {}
+    plan = plan_for(harness, activation(**granted))
+    assert TOKEN not in " ".join(plan.argv)
+    assert "secret" not in " ".join(plan.argv)
+    assert TOKEN in "".join((*plan.files.values(), *plan.environment.values())), "it knows where the model is"
+    assert plan.environment["HOME"] == "/tmp/agent"
+    assert all(path.startswith("/tmp/agent/") for path in plan.files), "what it keeps outlives the launch"
+
+
+@each_harness
+def test_the_prompt_goes_as_it_is_declared(harness: Harness) -> None:
+    plan = plan_for(harness, activation(prompt="--what?"))
+    assert (plan.stdin == "--what?") == (harness.prompt_by == "stdin")
+    assert "--what?" not in plan.argv, "it would be taken for an option"
+
+
+@each_harness
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"withheld": ("no_such_tool",)},
+        {"mcp": (McpServer("Bad Name", "http://x"),)},
+        {"resume": "--dangerous"},
+        {"resume": "../x"},
+        {"extra_args": ("a\0b",)},
+        {"extra_args": ("x" * 200_000,)},
+        {"prompt": "half \ud83d"},
+    ],
+    ids=str,
+)
+def test_what_nobody_can_do_is_refused(harness: Harness, asked: dict[str, Any]) -> None:
+    with pytest.raises(Unsupported, match=harness.name):
+        plan_for(harness, activation(**asked))
+
+
+@each_harness
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_system_prompts(harness: Harness, mode: Any) -> None:
+    """What is declared is done, and the rest is refused."""
+    asked = activation(system_prompt=SystemPrompt("Be terse.", mode))
+    if mode in harness.system_prompts:
+        plan = plan_for(harness, asked)
+        assert "Be terse." in "".join((*plan.argv, *plan.files.values()))
+    else:
+        with pytest.raises(Unsupported, match=f"cannot {mode} its system prompt"):
+            plan_for(harness, asked)
+
+
+@each_harness
+def test_grants_and_resuming_are_declared(harness: Harness) -> None:
+    if "mcp" not in harness.grants:
+        with pytest.raises(Unsupported, match="MCP"):
+            plan_for(harness, activation(mcp=(SERVER,)))
+    if not harness.resumes:
+        with pytest.raises(Unsupported, match="resume"):
+            plan_for(harness, activation(resume="abc"))
+    else:
+        plan = plan_for(harness, activation(resume="abc"))
+        assert "abc" in "".join((*plan.argv, *plan.files.values()))
+
+
+@given(words=TEXT, header=TEXT)
+def test_codex_reads_what_was_meant(words: str, header: str) -> None:
+    """Its configuration is TOML, whatever is in it."""
+    server = McpServer("tools", "http://x", {"x-token": header})
+    plan = plan_for(CODEX, activation(system_prompt=SystemPrompt(words), mcp=(server,)))
+    config = tomllib.loads(plan.files["/tmp/agent/.codex/config.toml"])
+    assert config["developer_instructions"] == words
+    assert config["mcp_servers"]["tools"]["http_headers"] == {"x-token": header}
+    assert config["model_providers"]["gym_bus"]["base_url"] == f"http://127.0.0.1:8089/a/{TOKEN}/v1"
+
+
+def test_mcp_servers_where_they_belong() -> None:
+    claude = plan_for(CLAUDE_CODE, activation(mcp=(SERVER,)))
+    told = json.loads(claude.files["/tmp/agent/.claude/mcp.json"])["mcpServers"]["tools"]
+    assert told == {"type": "http", "url": SERVER.url, "headers": HEADERS}
+    assert "--strict-mcp-config" in claude.argv
+    opencode = plan_for(OPENCODE, activation(mcp=(SERVER,)))
+    told = json.loads(opencode.files["/tmp/agent/opencode.json"])["mcp"]["tools"]
+    assert (told["url"], told["headers"], told["oauth"]) == (SERVER.url, HEADERS, False)
+
+
+def test_tools_that_are_withheld() -> None:
+    assert "--tools read,bash" in " ".join(plan_for(PI, activation(withheld=("edit", "write"))).argv)
+    config = json.loads(plan_for(OPENCODE, activation(withheld=("task",))).files["/tmp/agent/opencode.json"])
+    assert config["permission"] == {"*": "allow", "task": "deny"}
+    assert "--disable shell_tool" in " ".join(plan_for(CODEX, activation(withheld=("exec_command",))).argv)
+
+
+@given(words=TEXT)
+def test_mini_swe_takes_words_for_words(words: str) -> None:
+    """A system prompt is no template: it is written as a Jinja string."""
+    plan = plan_for(MINI_SWE, activation(system_prompt=SystemPrompt(words, "replace")))
+    template = json.loads(plan.files["/tmp/agent/.mini/extra.yaml"])["agent"]["system_template"]
+    assert json.loads(template.removeprefix("{{ ").removesuffix(" }}")) == words
