@@ -13,7 +13,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
-from schemas.harnesses import CodexAgent, MiniSweAgent, PiAgent
+from schemas.harnesses import ClaudeCodeAgent, CodexAgent, MiniSweAgent, OpenCodeAgent, PiAgent, StrandsAgent
 from schemas.readiness import Install
 from schemas.sandboxes import Bubblewrap, Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tokens import LogprobKind
@@ -355,7 +355,10 @@ AgentConfig = Annotated[
     Annotated[SimpleAgent, Tag("simple_agent")]
     | Annotated[CodexAgent, Tag("codex_agent")]
     | Annotated[PiAgent, Tag("pi_agent")]
-    | Annotated[MiniSweAgent, Tag("mini_swe_agent")],
+    | Annotated[MiniSweAgent, Tag("mini_swe_agent")]
+    | Annotated[ClaudeCodeAgent, Tag("claude_code_agent")]
+    | Annotated[OpenCodeAgent, Tag("opencode_agent")]
+    | Annotated[StrandsAgent, Tag("simple_strands_agent")],
     Discriminator(_type_of_agent),
 ]
 

@@ -9,7 +9,9 @@ from pydantic import Field
 from schemas.base import Frozen, Tagged
 from schemas.values import Seconds
 
-HarnessName = Literal["codex_agent", "pi_agent", "mini_swe_agent"]
+HarnessName = Literal[
+    "claude_code_agent", "codex_agent", "mini_swe_agent", "opencode_agent", "pi_agent", "simple_strands_agent"
+]
 """The names of `adapters.harnesses.table.HARNESSES`."""
 
 
@@ -53,7 +55,26 @@ class MiniSweAgent(HarnessAgent):
     type: Literal["mini_swe_agent"] = "mini_swe_agent"
 
 
-Program = CodexAgent | PiAgent | MiniSweAgent
+class ClaudeCodeAgent(HarnessAgent):
+    """Claude Code."""
+
+    type: Literal["claude_code_agent"] = "claude_code_agent"
+
+
+class OpenCodeAgent(HarnessAgent):
+    """OpenCode."""
+
+    type: Literal["opencode_agent"] = "opencode_agent"
+
+
+class StrandsAgent(HarnessAgent):
+    """An agent made with Strands."""
+
+    type: Literal["simple_strands_agent"] = "simple_strands_agent"
+
+
+Program = CodexAgent | PiAgent | MiniSweAgent | ClaudeCodeAgent | OpenCodeAgent | StrandsAgent
+"""Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`."""
 
 
 ToldKind = Literal[
