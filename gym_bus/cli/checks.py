@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from gym_bus import local_model
 from gym_bus.errors import BadConfig
 from schemas.config import LocalModel, ReplayModel, ServedModel
+from schemas.harnesses import HarnessAgent
 from schemas.registry import EVENT_TYPES, upcast
+from schemas.values import Message
 
 if TYPE_CHECKING:
     from gym_bus.settings import Settings
@@ -39,6 +41,8 @@ def check_config(
         from adapters.benchmarks import load_tasks  # noqa: PLC0415  only then
 
         load_tasks(config.taskset)
+    if isinstance(config.agent, HarnessAgent):
+        _check_program(config, config.agent)
     if config.agent.enable_tools:
         from gym_bus.cli.sandbox_checks import check_sandboxes  # noqa: PLC0415  only for agents that use one
 
@@ -52,6 +56,18 @@ def check_config(
         raise BadConfig(msg)
     if isinstance(config.model, ReplayModel):
         _check_recording(Path(config.model.recording))
+
+
+def _check_program(config: RunConfig, agent: HarnessAgent) -> None:
+    """Raise `BadConfig` for an agent's own program that cannot do what is asked of it, or not in such a sandbox."""
+    from adapters.harnesses import asking  # noqa: PLC0415  only for them
+    from adapters.harnesses.base import Unsupported  # noqa: PLC0415  the same
+
+    try:
+        asking.check(agent, (Message(role="user", content="a task"),), config.sandbox)
+    except Unsupported as error:
+        msg = f"agent: {error}"
+        raise BadConfig(msg) from error
 
 
 def _check_recording(path: Path) -> None:

@@ -26,6 +26,7 @@ from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
 from schemas.config import ServedModel
+from schemas.harnesses import HarnessAgent
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -211,6 +212,13 @@ async def _refuse_open(log: EventLog, previous: str, output: Path) -> None:
         raise BadConfig(msg)
 
 
+async def _with_gateway(settings: Settings) -> None:
+    """Have the model gateway up, which agents' own programs talk to."""
+    from gym_bus.cli.gateway_up import gateway_up  # noqa: PLC0415  only for them
+
+    await gateway_up(settings)
+
+
 async def _request_and_watch(
     settings: Settings,
     config: RunConfig,
@@ -225,6 +233,8 @@ async def _request_and_watch(
         from schemas.events import RunRequested  # noqa: PLC0415  the same
 
         log = open_log(bus, settings)
+        if isinstance(config.agent, HarnessAgent):
+            await _with_gateway(settings)
         if await find_request(log, run_id) is not None:
             msg = (
                 f"run {run_id} exists: `gym-bus eval attach {run_id}` watches it, "

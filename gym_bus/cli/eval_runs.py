@@ -21,6 +21,7 @@ from gym_bus.client import find_request, open_log, request_cancel, request_resum
 from gym_bus.errors import BadConfig, Permanent
 from schemas.config import ServedModel
 from schemas.events import RunRequested
+from schemas.harnesses import HarnessAgent
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -140,6 +141,10 @@ def resume_run(run_id: str, options: Mapping[str, Any]) -> int:
             log = open_log(bus, settings)
             _, request = await request_of(log, run_id)
             _check_same(request.config, options)
+            if isinstance(request.config.agent, HarnessAgent):
+                from gym_bus.cli.gateway_up import gateway_up  # noqa: PLC0415  only for them
+
+                await gateway_up(settings)
             _replace_keys(settings, request.config, options)
             course = Course(run_id)
             await course.refresh(log)

@@ -157,14 +157,13 @@ async def _run(name: str, command: list[str], environment: Mapping[str, str], pa
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GYM_BUS_")}
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *command,
+            *("/bin/sh", "-c", 'umask 022; exec "$@"', "install", *command),  # uvloop has no `umask`
             cwd=part,
             env={**kept, **environment},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             start_new_session=True,
-            umask=0o022,
         )
     try:
         code = await process.wait()

@@ -1,0 +1,110 @@
+"""Whole runs of agents' own programs: by the command line, in a sandbox without a network, through the gateway, graded by tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from adapters.harnesses.table import HARNESSES
+from providers.dialects.catalog import DIALECTS
+from schemas.conversation import DialectName, Reply
+from tests.support.model_script import FAILING, LAST_WORDS, MAKING, ModelScript
+from tests.support.real_run import RealRun
+from tests.support.upstream import Answer, Upstream, served
+
+MODELS: Final[dict[DialectName, tuple[str, ...]]] = {
+    "responses": ("model.type=openai", "model.api=responses"),
+    "chat": ("model.type=openai",),
+    "messages": ("model.type=anthropic",),
+}
+TASK: Final = {
+    "id": "make-hello",
+    "question": "Make hello.txt, in two steps.",
+    "test_command": "grep -q 'hello from here' hello.txt",
+    "artifacts": ["hello.txt"],
+}
+
+
+@asynccontextmanager
+async def model_at(dialect: DialectName, answer: Answer) -> AsyncIterator[tuple[str, Upstream]]:
+    """Give a model's server that answers so, and knows its model."""
+
+    def checked(body: dict[str, Any]) -> Reply | Response:
+        if "messages" not in body and "input" not in body:  # whether there is such a model, asked before a run
+            return JSONResponse({"error": {"type": "invalid_request_error", "message": "no messages"}}, 400)
+        answered = answer(body) if callable(answer) and not isinstance(answer, Response) else answer
+        assert isinstance(answered, Reply | Response)
+        return answered
+
+    upstream = Upstream(DIALECTS[dialect], [checked])
+
+    async def models(_: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": "some-model", "object": "model"}]})
+
+    app = Starlette(routes=[Route("/v1/models", models), Mount("/", upstream.app)])
+    async with served(app) as url:
+        yield url, upstream
+
+
+@pytest.fixture
+async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
+    """Give a data directory whose installs are those of all tests of this checkout."""
+    made = RealRun(tmp_path)
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(TASK) + "\n")
+    yield made
+    await asyncio.to_thread(made.stop)
+
+
+def asked(run: RealRun, name: str, url: str, *more: str) -> list[str]:
+    """Return the command line of a run of one task."""
+    dialect = HARNESSES[name].dialect
+    where = url if dialect == "messages" else f"{url}/v1"
+    return [
+        *("eval", "run", "--input", str(run.directory / "tasks.jsonl"), "--run-id", "r1", f"agent.type={name}"),
+        *(*MODELS[dialect], "model.policy_model_name=some-model", f"model.policy_base_url={where}"),
+        *("--output", str(run.directory / "out"), *more),
+    ]
+
+
+def rows(run: RealRun, query: str) -> list[dict[str, Any]]:
+    """Return what a query of the run finds."""
+    done = run.cli("sql", query, "--json")
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", ["codex_agent"])
+async def test_a_program_does_a_task(run: RealRun, name: str) -> None:
+    """It is launched once; what it tells is in the log while it runs; each reply is a recorded call; its files are graded."""
+    dialect = HARNESSES[name].dialect
+    async with model_at(dialect, ModelScript(dialect)) as (url, upstream):
+        done = await asyncio.to_thread(run.cli, *asked(run, name, url, "num_repeats=2"), timeout_s=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 planned = 2 scored" in done.stdout
+    results = [json.loads(line) for line in (run.directory / "out/rollouts.jsonl").read_text().splitlines()]
+    assert [row["reward"] for row in results] == [1.0, 1.0]
+    launches = rows(run, "select * from launches order by rollout_id")
+    assert [(row["state"], row["exit_code"], row["replies"], row["tool_calls"]) for row in launches] == [
+        ("ended", 0, 3, 2),
+        ("ended", 0, 3, 2),
+    ]
+    told = rows(run, "select kind, name, text, exit_code from trajectory where rollout_id = '0-0' order by seq, place")
+    commands = [row["text"] for row in told if row["kind"] == "tool_asked"]
+    assert [FAILING in commands[0], MAKING in commands[1]] == [True, True]
+    assert [row["text"] for row in told if row["kind"] == "said" and row["name"] == "assistant"][-1] == LAST_WORDS
+    calls = rows(run, "select rollout_id, count(*) as n from model_calls group by all order by all")
+    assert [row["n"] for row in calls] == [3, 3]
+    assert sum("input" in body or "messages" in body for body in upstream.bodies) == 6
+    held = run.cli("doctor")
+    assert held.returncode == 0, held.stdout
