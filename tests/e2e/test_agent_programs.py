@@ -80,11 +80,17 @@ def rows(run: RealRun, query: str) -> list[dict[str, Any]]:
     """Return what a query of the run finds."""
     done = run.cli("sql", query, "--json")
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("name", ["codex_agent"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "codex_agent",
+        "pi_agent",
+        *(pytest.param(name, marks=pytest.mark.harness) for name in sorted(set(HARNESSES) - {"codex_agent", "pi_agent"})),
+    ],
+)
 async def test_a_program_does_a_task(run: RealRun, name: str) -> None:
     """It is launched once; what it tells is in the log while it runs; each reply is a recorded call; its files are graded."""
     dialect = HARNESSES[name].dialect
