@@ -20,12 +20,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from actors.collector.room import Room
+from actors.ended_runs import is_run_over
 from actors.reaper import reap_boxes, reap_places
 from actors.services import Services
 from actors.wiring import Surroundings, make_worker
@@ -154,6 +156,7 @@ class Host:
                 load_tasks=services.load_tasks,
                 look_at_log=self._look_at_log,
                 places=self._places,
+                note_run=services.ended_runs.add,
             )
             pulse_ = pulse(self._first_bus, self.kinds[0], presence, self.settings.heartbeat_s)
             await stack.enter_async_context(pulse_)
@@ -165,7 +168,8 @@ class Host:
                     self.buses[kind].on_reconnect(worker.reread_all)
                     tasks.append(group.create_task(worker.run(places)))
                     if kind == "sandbox":
-                        tasks.append(group.create_task(reap_boxes(services.reap)))
+                        clear = partial(services.ended_runs.clear, partial(is_run_over, self.buses[kind]))
+                        tasks.append(group.create_task(reap_boxes(services.reap, clear)))
                         reaping = reap_places(
                             worker, presence, self.identity.host_id, self._places, self.settings.lease_s
                         )

@@ -21,10 +21,10 @@ ADOPTED_SLOTS: Final = 256
 BOXES_EVERY_S: Final = 60.0
 
 
-async def reap_boxes(reap: Callable[[], Awaitable[int]]) -> None:
-    """End what dead processes of this host left behind, at once and every minute, until cancelled."""
+async def reap_boxes(reap: Callable[[], Awaitable[int]], clear: Callable[[], Awaitable[int]]) -> None:
+    """End what dead processes of this host left behind, and what is left of runs that are over, every minute until cancelled."""
     while True:
-        if count := await reap():
+        if count := await reap() + await clear():
             log.info("sandboxes_reaped", count=count)
         await asyncio.sleep(BOXES_EVERY_S)
 

@@ -10,6 +10,7 @@ from typing import Final
 import structlog
 
 from actors.collector import plan
+from actors.ended_runs import EndedRuns
 from actors.used_sandboxes import UsedSandboxes
 from adapters.benchmarks.grading import GraderProcess
 from gym_bus.errors import GymBusError
@@ -41,6 +42,7 @@ class Services:
         self._models: dict[tuple[str, str | None], Model] = {}
         self._providers: dict[tuple[str, str | None], SandboxProvider] = {}
         self._used = UsedSandboxes(self._work_dir.parent / "sandboxes.jsonl")
+        self.ended_runs = EndedRuns(self._work_dir.parent / "remote_runs.jsonl", self.provider_for)
         self.grader = GraderProcess(timeout_s=settings.grade_timeout_s)
 
     def model_for(self, config: ModelConfig) -> Model:

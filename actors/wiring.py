@@ -14,6 +14,7 @@ from actors.budget import RunSpending
 from actors.collector.handlers import RunHandlers
 from actors.collector.room import Look
 from actors.collector.run import RunMachine
+from actors.ended_runs import is_run_over
 from actors.harness.handlers import ModelHandlers
 from actors.harness.launched import LaunchedMachine
 from actors.harness.session import SessionMachine
@@ -39,7 +40,7 @@ from gym_bus.runtime.machine import Machine
 from gym_bus.runtime.presence import Presence
 from gym_bus.runtime.worker import Role, Worker
 from gym_bus.settings import Settings
-from gym_bus.subjects import ANY, CONTROL, AggregateId, event_subject, run_aggregate
+from gym_bus.subjects import ANY, CONTROL, AggregateId
 from providers.models.base import Model
 from providers.sandboxes.base import SandboxProvider
 from schemas.base import Event
@@ -57,7 +58,6 @@ from schemas.events import (
     LaunchTold,
     RequestParked,
     RunCancelled,
-    RunFinished,
     RunRequested,
     SandboxCreated,
     SandboxDestroyed,
@@ -137,6 +137,8 @@ class Surroundings:
     load_tasks: Callable[[TasksetConfig], Awaitable[list[Task]]]
     look_at_log: Look
     places: Callable[[], Awaitable[Sequence[str]]]
+    note_run: Callable[[str, SandboxConfig], None] = lambda _run_id, _sandbox: None
+    """Is told before a machine is made for a run."""
 
 
 Places = list[tuple[str, Slots]]
@@ -215,13 +217,8 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
 def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
     settings = around.settings
     admission = Admission(settings.box_memory_mib, settings.box_cpus)
-
-    async def is_over(run_id: str) -> bool:
-        finished = event_subject(run_aggregate(run_id), RunFinished.subject_kind())
-        return await shell.log.bus.last(finished) is not None
-
-    warm = WarmPools(around.provider_for, admission, around.worker, is_over)
-    maker = Maker(around.provider_for, around.blobs, admission, warm)
+    warm = WarmPools(around.provider_for, admission, around.worker, partial(is_run_over, around.bus_for("sandbox")))
+    maker = Maker(around.provider_for, around.blobs, admission, warm, around.note_run)
     tooling = Tooling(settings.data_dir)
     handlers = BoxHandlers(maker, around.host_id, Doors(settings.data_dir), tooling)
     grading, installing = GradingHandlers(maker, around.blobs), InstallHandlers(maker, tooling)

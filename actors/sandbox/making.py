@@ -31,13 +31,18 @@ class Maker:
         provider_for: Callable[[SandboxConfig], SandboxProvider],
         blobs: Blobs,
         admission: Admission,
-        warm: WarmPools | None = None,
+        warm: WarmPools,
+        note_run: Callable[[str, SandboxConfig], None],
     ) -> None:
-        """Make machines with what `provider_for` returns, as `admission` allows, or take them from `warm`; keep files in `blobs`."""
+        """Make machines with what `provider_for` returns, as `admission` allows, or take them from `warm`; keep files in `blobs`.
+
+        `note_run` is told of each run before a machine is made for it.
+        """
         self._provider_for = provider_for
         self._blobs = blobs
         self._admission = admission
         self._warm = warm
+        self._note_run = note_run
         self._ending: set[asyncio.Task[None]] = set()
 
     async def make(self, drive: Drive[Any], sandbox: SandboxConfig, warm: int = 0) -> tuple[HeldBox, SandboxProvider]:
@@ -46,7 +51,8 @@ class Maker:
         Raises what `Admission.enter` and `SandboxProvider.create` do.
         """
         label = drive.aggregate.label
-        if self._warm and (made := await self._warm.take(drive.aggregate.run_id, sandbox, warm)):
+        self._note_run(drive.aggregate.run_id, sandbox)
+        if (made := await self._warm.take(drive.aggregate.run_id, sandbox, warm)) is not None:
             self._admission.hand_over(made.label, label)
             held = drive.held = HeldBox(made.box, self._blobs, made.label, is_warm=True)
             return held, made.provider

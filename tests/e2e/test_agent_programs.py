@@ -88,7 +88,10 @@ def rows(run: RealRun, query: str) -> list[dict[str, Any]]:
     [
         "codex_agent",
         "pi_agent",
-        *(pytest.param(name, marks=pytest.mark.harness) for name in sorted(set(HARNESSES) - {"codex_agent", "pi_agent"})),
+        *(
+            pytest.param(name, marks=pytest.mark.harness)
+            for name in sorted(set(HARNESSES) - {"codex_agent", "pi_agent"})
+        ),
     ],
 )
 async def test_a_program_does_a_task(run: RealRun, name: str) -> None:

@@ -23,6 +23,7 @@ def test_a_run_uses_remote_machines_and_tells_nobody_the_key(tmp_path: Path) -> 
             assert double.faults.seen.count("POST /v2/sandboxes") >= 3
             assert not double.kept
             assert KEY not in done.stdout + done.stderr
+            assert [path for path in tmp_path.rglob("remote_runs.jsonl") if '"run_id":"r1"' in path.read_text()]
             exported = run.cli("log", "export", "r1", "--out", str(tmp_path / "log.jsonl"))
             assert exported.returncode == 0, exported.stderr
         finally:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from actors.sandbox.box import BoxMachine
+from actors.sandbox.box_state import BoxState
 from gym_bus import boundary
 from gym_bus.event_log import Draft, EventLog, Writer
 from gym_bus.memory_bus import MemoryBus
@@ -35,10 +37,12 @@ from schemas.events import (
     ToolCallLost,
     ToolCallRequested,
 )
+from schemas.ids import sandbox_key
 from schemas.sandboxes import Inline
 from schemas.values import Party
 from tests.support.checks import check_ledger, check_log
 from tests.support.file_boxes import FileBoxes
+from tests.support.histories import Life
 from tests.support.logs import project
 from tests.support.virtual_time import run_virtual
 from tests.support.world import SimHost, World, kill_at, read_ledger
@@ -209,6 +213,61 @@ def test_a_machine_is_lent_twice_and_closed(tmp_path: Path) -> None:
         assert violations(found) == {}
 
     run_virtual(scenario())
+
+
+def lives_of(world: World) -> list[Life]:
+    """Return the machines of the log, with all that their owner may be told."""
+    events = world.events()
+    machine = BoxMachine()
+    return [
+        Life(
+            machine,
+            aggregate("r1", "0-0", "sandbox", sandbox_key(1, event.data.number)),
+            1,
+            machine.begin(event),
+            tuple(e for e in events if e.sequence > event.sequence),
+        )
+        for event in events
+        if isinstance(event.data, SandboxRequested)
+    ]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_laws_of_machines_hold_while_it_is_lent(tmp_path: Path, *, is_killed: bool) -> None:
+    """At each prefix of the log: nothing is stated twice, repeats and old requests change nothing, a state survives its snapshot."""
+
+    async def scenario() -> World:
+        story = Lent(tmp_path)
+        world = story.world
+        world.start_host(kinds=("sandbox",))
+        if is_killed:
+            kill_at(world, [("sandbox.effect_started", 4)], lambda host: world.start_host(host.host_id, host.kinds))
+        try:
+            await story.begin()
+            await story.run()
+            await world.quiet()
+        finally:
+            boundary.install(None)
+        await world.stop()
+        return world
+
+    lives = lives_of(run_virtual(scenario()))
+    assert len(lives) == (2 if is_killed else 1)
+    for life in lives:
+        states, in_log = life.states(), set[str]()
+        for n, state in enumerate(states):
+            if n:
+                in_log.add(life.events[n - 1].event_id)
+                assert life.machine.evolve(state, life.events[n - 1]) == state
+            for event in life.events[:n]:
+                assert life.is_own(event) or life.machine.evolve(state, event) == state
+            for known in (state, life.machine.taken_over(state)):
+                ids = [life.id_of(draft) for draft in life.machine.decide(known, life.events[0].recorded_at)]
+                assert len(set(ids)) == len(ids)
+                assert not in_log.intersection(ids)
+            assert BoxState.model_validate_json(state.model_dump_json()) == state
+        assert life.machine.is_done(states[-1])
+        assert not life.machine.decide(states[-1], life.events[0].recorded_at)
 
 
 BOUNDARIES = [name for name in boundary.BOUNDARIES if name.startswith("sandbox.")]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gym_bus import boundary
+from gym_bus.settings import Settings
 from providers.models.base import ModelAnswer, ModelCall
 from schemas.config import Retries
 from schemas.envelope import Envelope
@@ -35,9 +36,10 @@ def writes(call: ModelCall) -> ModelAnswer:
 class Story:
     """A simulated run of some rollouts in machines with files, of which some are made ahead."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, memory_mib: int | None = None) -> None:
         self.ledger = place / "ledger"
-        self.world = World(tasks=TASKS)
+        times = {"ack_wait_s": 2.0, "lease_s": 1.5, "reread_s": 0.5, "append_patience_s": 600}
+        self.world = World(tasks=TASKS, settings=Settings(**times, box_memory_mib=memory_mib))
         self.boxes = FileBoxes(place, self.ledger)
         self.boxes.create_s = 0.4
         self.model = with_model(self.world, FakeModel(writes))
@@ -103,6 +105,31 @@ def test_all_but_the_first_are_served_by_machines_that_are_ready(tmp_path: Path)
             "select is_warm, label like 'r1.warm.h0.%', count(*) from sandboxes group by all"
         ).fetchall()
         assert sorted(rows) == sorted([(True, True, len(warm)), (False, False, TASKS - len(warm))])
+        await story.world.stop()
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("machines", [2, 3])
+def test_a_host_with_little_room_serves_all(tmp_path: Path, machines: int) -> None:
+    """Two sessions at a time, and room for hardly more: those made ahead are counted, once, and make way."""
+
+    async def scenario() -> None:
+        story = Story(tmp_path, machines * Bubblewrap().limits.memory_mib)
+        most = 0
+
+        def counts(_: FileBox) -> None:
+            nonlocal most
+            most = max(most, len(story.boxes.alive))
+
+        story.boxes.after_command = counts
+        began = story.world.clock.monotonic()
+        created = await story.run()
+        assert len(created) == TASKS
+        assert story.world.clock.monotonic() - began < 60
+        warm = [e for e in created if isinstance(e.data, SandboxCreated) and e.data.is_warm]
+        assert len(warm) >= (TASKS // 2 if machines > 2 else 0)
+        assert most <= machines
         await story.world.stop()
 
     run_virtual(scenario())

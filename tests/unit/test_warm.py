@@ -343,6 +343,18 @@ def test_who_waits_for_room_goes_first() -> None:
     scene(story, Admission(memory_mib=250))
 
 
+def test_as_many_make_way_as_have_to() -> None:
+    """A large request takes the room of several."""
+
+    async def story(place: Place) -> None:
+        await place.filled()
+        async with asyncio.timeout(1):
+            await place.admission.enter("large", Docker(image="x", limits=SandboxLimits(memory_mib=240)))
+        assert not place.alive
+
+    scene(story, Admission(memory_mib=250))
+
+
 def test_one_that_is_made_while_somebody_waits_makes_way_at_once() -> None:
     """It had begun before anybody waited."""
 

@@ -73,9 +73,13 @@ class Host:
         pid = os.getpid()
         return {HOST: self.name(), OWNER: f"{pid}-{started(pid)}", BOOT: boot(), PIDS: _pids()}
 
+    def is_own(self, metadata: Mapping[str, str]) -> bool:
+        """Say whether a machine is of this host."""
+        return metadata.get(HOST) == self.name()
+
     def is_orphan(self, metadata: Mapping[str, str]) -> bool:
         """Say whether a machine is of this host, and the process that made it surely dead."""
-        if metadata.get(HOST) != self.name():
+        if not self.is_own(metadata):
             return False
         if metadata.get(BOOT) != boot():
             return True

@@ -16,7 +16,7 @@ from providers.sandboxes.remote.asking import asked
 from providers.sandboxes.remote.box import RemoteBox
 from providers.sandboxes.remote.cloud import Cloud, CloudRefused, Found, Machine
 from providers.sandboxes.remote.keeping import Keeper
-from providers.sandboxes.remote.ownership import LABEL, MADE, OURS, RUN, Host, word
+from providers.sandboxes.remote.ownership import LABEL, MADE, OURS, RUN, Host, run_of, word
 from providers.sandboxes.remote.shell import Place
 from schemas.sandboxes import RemoteSandbox
 
@@ -104,8 +104,16 @@ class RemoteProvider(Generic[M, B]):
         return await self._remove_all({OURS: "1"}, self._host.is_orphan)
 
     async def remove_run(self, run: str) -> int:
-        """Remove every machine of a run, of whatever host and process; return how many."""
-        return await self._remove_all({OURS: "1", RUN: word(run)}, lambda _: True)
+        """Remove every machine that this host made for a run, in whatever process; return how many.
+
+        Those of other hosts are theirs to remove: others may have an account in common with us, and runs of the same name.
+        """
+        count = await self._remove_all({OURS: "1", RUN: word(run)}, self._host.is_own)
+        for label, box in list(self._boxes.items()):
+            if run_of(label) == word(run):
+                self._keeper.drop(box)
+                del self._boxes[label]
+        return count
 
     async def aclose(self) -> None:
         """Destroy every machine still alive, and what was made of calls that were not answered."""
