@@ -23,11 +23,13 @@ from adapters.harnesses.launching.receipt import Receipt
 from gym_bus.errors import GymBusError, Permanent
 from providers.sandboxes.base import Box
 from providers.sandboxes.capabilities import NoSuchFile, WithDetached, WithFiles
+from providers.sandboxes.snapshots import TooLarge
 
 LAUNCHES: Final = "/tmp/gym-bus-launches"  # noqa: S108  in the machine, outside of the workspace
 PYTHON: Final = "python3"
 ASKED_WITHIN_S: Final = 60.0
 RECEIPT_MAX_BYTES: Final = 64 * 1024
+RECEIPT: Final = "receipt.json"
 READ_MAX_BYTES: Final = 1024 * 1024
 POLL_FIRST_S: Final = 0.05
 POLL_MAX_S: Final = 1.0
@@ -107,13 +109,11 @@ class Launch:
 
     async def receipt(self) -> Receipt | None:
         """Return the receipt, None if there is none yet; raises `LaunchUnknown` for one that cannot be read."""
-        content = await self._get("receipt.json", RECEIPT_MAX_BYTES)
-        if content is None:
-            return None
         try:
-            return Receipt.model_validate_json(content)
-        except ValidationError as error:
-            raise LaunchUnknown(f"the receipt of launch {self._id} is none: {error.error_count()} faults") from error
+            content = await self._get(RECEIPT, RECEIPT_MAX_BYTES)
+            return None if content is None else Receipt.model_validate_json(content)
+        except (ValidationError, TooLarge) as error:
+            raise LaunchUnknown(f"the receipt of launch {self._id} is none: {str(error)[:200]}") from error
 
     async def wait(self, within_s: float) -> Receipt | None:
         """Return the receipt as soon as there is one; None if after `within_s` it still runs, or was never begun.
@@ -123,13 +123,11 @@ class Launch:
         loop = asyncio.get_running_loop()
         until, pause_s = loop.time() + within_s, POLL_FIRST_S
         for polls in itertools.count(1):
-            is_ours = self._job is not None
             is_running = self._job is not None and (await self._box.status(self._job)).is_running
             is_time_to_look = polls % LOOK_EVERY == 0
-            if (not is_running or is_time_to_look) and (found := await self.receipt()):
-                return found
-            if (is_ours and not is_running) or is_time_to_look:
-                await self._raise_if_unknown()
+            if not is_running or is_time_to_look:
+                if (self._job or is_time_to_look or await self._is_written()) and (found := await self._ended()):
+                    return found
                 self._job = self._job if is_running else None  # the job that we started was not the one that runs it
             if loop.time() >= until:
                 return None
@@ -179,10 +177,26 @@ class Launch:
     def _supervisor(self) -> str:
         return shlex.quote(f"{self.directory}/supervisor.py")
 
-    async def _raise_if_unknown(self) -> None:
-        """Raise `LaunchUnknown` if nothing runs and there is no receipt; one that was just written is there."""
-        if await self.standing() is Standing.UNKNOWN and await self.receipt() is None:
-            raise LaunchUnknown(f"launch {self._id} has ended without a receipt: its supervisor was killed")
+    async def _ended(self) -> Receipt | None:
+        """Return the receipt if nothing runs any more: while it does, what lies in its place was written by somebody else."""
+        match await self.standing():
+            case Standing.ENDED:
+                if found := await self.receipt():
+                    return found
+                raise LaunchUnknown(f"the receipt of launch {self._id} is none: it is no file")
+            case Standing.UNKNOWN:
+                raise LaunchUnknown(f"launch {self._id} has ended without a receipt: its supervisor was killed")
+            case Standing.ABSENT:
+                raise LaunchUnknown(f"launch {self._id} is not there: it was closed, or its directory was removed")
+            case Standing.RUNNING | Standing.UNCLAIMED:
+                return None
+
+    async def _is_written(self) -> bool:
+        """Say whether something lies where the receipt will: the cheaper question."""
+        try:
+            return await self._get(RECEIPT, RECEIPT_MAX_BYTES) is not None
+        except TooLarge:
+            return True
 
     async def _ask(self, verb: str, *rest: str, otherwise: str) -> int:
         """Return the exit code of one of the supervisor's verbs; without a supervisor, of what is `otherwise` done."""

@@ -261,11 +261,32 @@ async def test_a_killed_supervisor_leaves_no_receipt(box: LaunchBox) -> None:
     assert await until_gone(sleep)
 
 
-async def test_a_receipt_that_is_none(box: LaunchBox) -> None:
-    """What an agent wrote in its place is not believed."""
+async def test_a_receipt_that_was_made_up(box: LaunchBox) -> None:
+    """While its supervisor lives, what an agent wrote in its place is not believed, and it is replaced."""
     launch = Launch(box, "l1")
-    await launch.start(shell(f"sleep 0.3; echo '{{}}' >{launch.directory}/receipt.json; sleep 30"))
-    with pytest.raises(LaunchUnknown, match="is none"):
+    made_up = await receipt_of(box, shell("exit 7"))
+    await launch.close()
+    forged = f"echo {shlex.quote(made_up.model_dump_json())} >{launch.directory}/receipt.json"
+    await launch.start(shell(f"{forged}; echo on; sleep 30"))
+    await until_printed(launch, b"on")
+    assert await Launch(box, "l1").wait(1) is None
+    receipt = await launch.stop(20)
+    assert receipt is not None
+    assert (receipt.ended_by, receipt.exit_code) == ("stopped", None)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    ["echo '{}' >receipt.json", "mkdir receipt.json", "head -c 1000000 /dev/zero >receipt.json", 'rm -rf "$PWD"'],
+)
+async def test_a_receipt_that_is_none(box: LaunchBox, spoil: str) -> None:
+    """Nothing is known of what an agent ended in such a way, and that is found out at once."""
+    launch = Launch(box, "l1")
+    await launch.start(shell("echo on; sleep 30"))
+    await until_printed(launch, b"on")
+    os.kill(on_this_host(f"{launch.directory}/supervisor.py run"), signal.SIGKILL)
+    await box.exec(f"cd {launch.directory}; {spoil}", key="k", timeout_s=10)
+    with pytest.raises(LaunchUnknown):
         await launch.wait(20)
 
 
