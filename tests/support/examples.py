@@ -405,6 +405,8 @@ def writer_of(data: Event) -> str:
     if type(data).__name__ in {"RunRequested", "RunCancelRequested", "RunResumeRequested"}:
         return "cli"
     kind = type(data).__module__.rpartition(".")[2]
+    if kind == "launching":
+        return "harness" if data.TO else "sandbox"
     return "harness" if kind == "aggregate" else kind
 
 

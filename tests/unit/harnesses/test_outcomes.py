@@ -1,0 +1,143 @@
+"""What the end of an agent's own program comes to: evidence, or a failure of the machinery, which is never graded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from adapters.harnesses.outcomes import Seen, outcome
+from adapters.harnesses.told import TEXT_MAX_CHARS, told
+from adapters.harnesses.trajectory import (
+    Compacted,
+    Complained,
+    Finished,
+    Item,
+    Problem,
+    ReplyDone,
+    Said,
+    SessionNamed,
+    Thought,
+    ToolAsked,
+    ToolDone,
+)
+from schemas.events import LaunchEnded
+from schemas.harnesses import ToldItem
+from schemas.tasks import Evidence
+from schemas.values import Failure
+
+WORK: tuple[Item, ...] = (
+    SessionNamed("s"),
+    Said("user", "Do it."),
+    Thought("hm"),
+    Said("assistant", "First."),
+    ToolAsked("c1", "bash", "{}"),
+    ReplyDone("r1"),
+    ToolDone("c1", "out", 0, is_error=False),
+    Said("assistant", "It is done."),
+    ReplyDone("r2"),
+    Finished("complete"),
+)
+
+
+def seen(*items: Item) -> Seen:
+    return Seen().with_items(tuple(map(told, items)))
+
+
+def ended(**changes: Any) -> LaunchEnded:
+    values = {"ended_by": "exit", "exit_code": 0, "duration_s": 2.0, **changes}
+    return LaunchEnded(request_id="q", **values)
+
+
+def test_the_last_words_are_the_answer() -> None:
+    assert outcome(ended(), seen(*WORK)) == Evidence(answer="It is done.", stop_reason="stop", turns=2)
+    assert seen(*WORK).session_id == "s"
+
+
+def test_words_beside_a_call_are_no_answer() -> None:
+    """An agent that ends after a tool's result has said nothing in the end."""
+    found = outcome(ended(), seen(*WORK[:7]))
+    assert found == Evidence(answer=None, stop_reason="stop", turns=1)
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind", "is_terminal"),
+    [
+        ("auth", "provider_auth", False),
+        ("rate_limit", "provider_rate_limited", False),
+        ("overflow", "context_overflow", True),
+        ("model", "provider_unavailable", False),
+        ("other", "agent_failed", False),
+        ("aborted", "agent_failed", False),
+        ("tool", "agent_failed", False),
+    ],
+)
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_giving_up_is_no_answer(problem: Problem, kind: str, exit_code: int, *, is_terminal: bool) -> None:
+    """Whatever the exit code says, a program that says that it gave up has done nothing that can be graded."""
+    found = outcome(ended(exit_code=exit_code), seen(*WORK, Complained(problem, "why", is_final=True)))
+    assert isinstance(found, Failure)
+    assert (found.kind, found.terminal) == (kind, is_terminal)
+    assert "why" in found.message
+
+
+def test_a_complaint_that_it_got_over_counts_for_nothing() -> None:
+    assert isinstance(outcome(ended(), seen(Complained("model", "503"), *WORK)), Evidence)
+
+
+def test_a_complaint_explains_a_bad_end() -> None:
+    found = outcome(ended(exit_code=1), seen(*WORK, Complained("model", "stream disconnected")))
+    assert isinstance(found, Failure)
+    assert found.kind == "provider_unavailable"
+
+
+def test_its_own_bound_of_steps_is_an_end() -> None:
+    found = outcome(ended(exit_code=1), seen(*WORK, Complained("steps", "max_turns", is_final=True)))
+    assert found == Evidence(answer="It is done.", stop_reason="max_steps", turns=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "words"),
+    [
+        ({"ended_by": "timeout", "exit_code": None, "signal": 15}, "agent_timeout", "not finished after 2 s"),
+        ({"ended_by": "stopped", "exit_code": None, "signal": 15}, "agent_failed", "a wish to stop"),
+        ({"exit_code": None, "signal": 9}, "agent_failed", "signal 9"),
+        ({"exit_code": 7, "stderr": "no such option\n"}, "agent_failed", "exit code 7; it said: no such option"),
+    ],
+)
+def test_a_bad_end_is_a_failure_of_the_machinery(changes: dict[str, Any], kind: str, words: str) -> None:
+    found = outcome(ended(**changes), seen(*WORK))
+    assert isinstance(found, Failure)
+    assert found.kind == kind
+    assert words in found.message
+
+
+def test_nothing_that_the_model_said_is_nothing_to_grade() -> None:
+    found = outcome(ended(), seen(Said("user", "Do it.")))
+    assert isinstance(found, Failure)
+    assert "no reply" in found.message
+
+
+def test_a_used_up_budget_ends_it_with_what_there_is() -> None:
+    """How the program took the refusal does not matter."""
+    found = outcome(ended(exit_code=1), seen(*WORK, Complained("budget", "used up", is_final=True)), "model_calls")
+    assert found == Evidence(answer="It is done.", stop_reason="budget:model_calls", turns=2)
+
+
+def test_what_only_another_file_tells_counts() -> None:
+    asides = (ToldItem(kind="complained", name="auth", text="401", is_final=True),)
+    found = outcome(ended(asides=asides), seen(*WORK))
+    assert isinstance(found, Failure)
+    assert found.kind == "provider_auth"
+
+
+def test_every_kind_is_told() -> None:
+    """Texts are bounded, and say so; a call's arguments are as they were written."""
+    items: tuple[Item, ...] = (*WORK, Compacted(), Complained("other", "x"), ToolDone("c2", "y" * (TEXT_MAX_CHARS + 1)))
+    kinds = [told(item).kind for item in items]
+    assert set(kinds) == {
+        "session", "said", "thought", "tool_asked", "tool_done", "reply_done", "compacted", "complained", "finished"
+    }  # fmt: skip
+    last = told(items[-1])
+    assert (len(last.text or ""), last.is_cut) == (TEXT_MAX_CHARS, True)
+    assert told(ToolAsked("c", "bash", '{"a": 1}')).text == '{"a": 1}'

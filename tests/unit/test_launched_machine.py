@@ -1,0 +1,215 @@
+"""The session of an agent's own program: machine, launch, end; and how it winds up when something fails."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, get_args
+
+import pytest
+
+from actors.harness.launched import OVERTIME_S, LaunchedMachine, LaunchedState
+from adapters.harnesses.table import HARNESSES
+from schemas.config import ScriptedModel
+from schemas.events import (
+    ActivationCompleted,
+    ActivationFailed,
+    BudgetExhausted,
+    CheckpointFailed,
+    CheckpointRequested,
+    CheckpointSaved,
+    LaunchEnded,
+    LaunchFailed,
+    LaunchLost,
+    LaunchRequested,
+    LaunchTold,
+    RunCancelled,
+    SandboxCloseRequested,
+    SandboxCreated,
+    SandboxDestroyed,
+    SandboxFailed,
+    SandboxLost,
+    SandboxRequested,
+    SessionClosed,
+    SessionFailed,
+    SessionRequested,
+)
+from schemas.harnesses import CodexAgent, HarnessName, Program, ToldItem
+from schemas.sandboxes import Bubblewrap, Inline, SandboxLimits
+from schemas.tasks import TaskInput
+from schemas.values import BlobRef, Failure, Message, Sampling
+from tests.support.machine_case import Case, envelope
+
+CREATED = SandboxCreated(request_id="box", place="h3", provider="bubblewrap", gateway_url="http://127.0.0.1:8089")
+TOLD = LaunchTold(
+    launch_id="go", part=1, items=(ToldItem(kind="said", name="assistant", text="Done."), ToldItem(kind="reply_done"))
+)
+ENDED = LaunchEnded(request_id="go", ended_by="exit", exit_code=0, duration_s=2.0)
+CLOSING = ("closing", SandboxCloseRequested())
+GONE = SandboxDestroyed(request_id="closing")
+REF = BlobRef(sha256="cd" * 32, size=3)
+
+
+def request(**changes: Any) -> SessionRequested:
+    messages = (Message(role="system", content="Be kind."), Message(role="user", content="Do it."))
+    values: dict[str, Any] = {
+        "task": TaskInput(task_id="t", messages=messages, hands_in="files"),
+        "repeat": 0,
+        "agent": CodexAgent(system_prompt="Be brief.", timeout_s=100),
+        "model": ScriptedModel(),
+        "sandbox": Bubblewrap(limits=SandboxLimits(memory_mib=2048)),
+        "sampling": Sampling(),
+        **changes,
+    }
+    return SessionRequested(**values)
+
+
+def new(**changes: Any) -> Case[LaunchedState]:
+    """Return a session that has just been asked for."""
+    return Case(LaunchedMachine(), LaunchedMachine().begin(envelope(request(**changes), "session")))
+
+
+def launched() -> Case[LaunchedState]:
+    """Return a session whose program runs."""
+    case = new()
+    (box,) = case.decided
+    case = case.given(("box", box), CREATED)
+    (go,) = case.decided
+    return case.given(("go", go))
+
+
+def types(case: Case[LaunchedState]) -> list[type]:
+    return [type(data) for data in case.decided]
+
+
+def test_a_machine_with_room_and_a_door_comes_first() -> None:
+    """More than the program needs is left as it is, less is raised."""
+    (wanted,) = new().decided
+    assert isinstance(wanted, SandboxRequested)
+    assert (wanted.harness, wanted.gateway is not None) == ("codex_agent", True)
+    limits = wanted.sandbox.limits
+    assert limits.memory_mib == 2048
+    assert limits.processes >= HARNESSES["codex_agent"].processes
+
+
+def test_the_program_is_launched_once_with_what_the_task_says() -> None:
+    """What is left of its time is what it has; the token is in no event."""
+    case = new()
+    case = case.given(("box", case.decided[0]), CREATED)
+    (go,) = case.decided
+    assert isinstance(go, LaunchRequested)
+    assert (go.prompt, go.system_prompt, go.model) == ("Do it.", "Be brief.\n\nBe kind.", "scripted")
+    assert 0 < go.timeout_s <= 100
+    assert "gbt." not in go.model_dump_json()
+    assert case.given(("go", go)).decided == []
+
+
+def test_its_files_are_kept_before_the_machine_is_given_back() -> None:
+    case = launched().given(TOLD, ENDED)
+    (completed,) = case.decided
+    assert isinstance(completed, ActivationCompleted)
+    assert completed.evidence.answer == "Done."
+    case = case.given(("done", completed))
+    assert types(case) == [CheckpointRequested]
+    case = case.given(
+        ("keep", case.decided[0]),
+        CheckpointSaved(request_id="keep", snapshot=REF, files=1, bytes=3, stored_bytes=3, duration_s=0.1),
+    )
+    assert types(case) == [SandboxCloseRequested]
+    case = case.given(CLOSING, GONE)
+    (closed,) = case.decided
+    assert isinstance(closed, SessionClosed)
+    assert (closed.evidence.files, closed.evidence.answer) == (REF, "Done.")
+
+
+def test_files_that_cannot_be_kept_are_the_agents_doing_only_if_that_is_said() -> None:
+    for is_terminal, end in ((True, SessionClosed), (False, SessionFailed)):
+        case = launched().given(TOLD, ENDED)
+        case = case.given(("done", case.decided[0]))
+        failure = Failure(kind="checkpoint_failed", message="too large", terminal=is_terminal)
+        case = case.given(("keep", case.decided[0]), CheckpointFailed(request_id="keep", failure=failure))
+        case = case.given(CLOSING, GONE)
+        assert types(case) == [end]
+
+
+@pytest.mark.parametrize(
+    ("event", "kind"),
+    [
+        (LaunchLost(request_id="go", reason="no receipt"), "launch_lost"),
+        (LaunchFailed(request_id="go", failure=Failure(kind="stale", message="x")), "stale"),
+        (RunCancelled(request_id="x", reason="enough"), "cancelled"),
+    ],
+)
+def test_an_unknown_end_is_never_graded(event: Any, kind: str) -> None:
+    """The machine is given back, then the session says why it failed; nothing that is heard later changes that."""
+    case = launched().given(TOLD, event)
+    assert types(case) == [SandboxCloseRequested]
+    case = case.given(CLOSING, ENDED, GONE)
+    (failed,) = case.decided
+    assert isinstance(failed, SessionFailed)
+    assert failed.failure.kind == kind
+
+
+def test_a_lost_machine_fails_the_session() -> None:
+    case = launched().given(TOLD, envelope(SandboxLost(reason="oom"), "lost").replaced(actor="sandbox", key="b1"))
+    case = case.given(CLOSING, GONE)
+    (failed,) = case.decided
+    assert isinstance(failed, SessionFailed)
+    assert failed.failure.kind == "sandbox_lost"
+
+
+def test_a_machine_that_was_not_made_fails_the_session() -> None:
+    case = new()
+    failure = Failure(kind="install_failed", message="npm", stage="seed")
+    case = case.given(("box", case.decided[0]), SandboxFailed(request_id="box", failure=failure))
+    assert types(case) == [SessionFailed]
+
+
+def test_pieces_are_told_in_order_and_once() -> None:
+    """A piece heard twice, or before the one that comes first, is not counted."""
+    later = TOLD.replaced(part=3)
+    case = launched().given(TOLD, TOLD, later)
+    assert (case.state.told, case.state.seen.replies) == (1, 1)
+
+
+def test_time_runs_out_for_who_hears_nothing() -> None:
+    case = launched()
+    state, machine = case.state, LaunchedMachine()
+    just_before = state.started_at + timedelta(seconds=100 + OVERTIME_S - 1)
+    assert machine.decide(state, just_before) == ()
+    (draft,) = machine.decide(state, just_before + timedelta(seconds=2))
+    assert isinstance(draft.data, ActivationFailed)
+    assert draft.data.failure.kind == "agent_timeout"
+
+
+def test_a_used_up_budget_of_its_own_may_be_graded_that_of_the_run_not() -> None:
+    bad = ENDED.replaced(exit_code=1)
+    own = launched().given(TOLD, BudgetExhausted(scope="rollout", limit="model_calls", allowed=1, used=1), bad)
+    (completed,) = own.decided
+    assert isinstance(completed, ActivationCompleted)
+    assert completed.evidence.stop_reason == "budget:model_calls"
+    whole = launched().given(BudgetExhausted(scope="run", limit="cost_usd", allowed=1, used=1))
+    assert types(whole) == [SandboxCloseRequested]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sandbox": Inline()}, "sandbox of type inline"),
+        ({"agent": CodexAgent(withheld_tools=("no_such_tool",))}, "no_such_tool"),
+        (
+            {"task": TaskInput(task_id="t", messages=(Message(role="assistant", content="Hello."),))},
+            "begins with a conversation",
+        ),
+        ({"task": TaskInput(task_id="t", messages=(Message(role="system", content="x"),))}, "says nothing"),
+    ],
+)
+def test_what_a_program_cannot_do_fails_before_anything_is_made(changes: dict[str, Any], words: str) -> None:
+    (failed,) = new(**changes).decided
+    assert isinstance(failed, SessionFailed)
+    assert (failed.failure.kind, failed.failure.terminal) == ("unsupported", True)
+    assert words in failed.failure.message
+
+
+def test_configuration_and_table_know_the_same_programs() -> None:
+    configured = {kind.model_fields["type"].default for kind in get_args(Program)}
+    assert configured == set(get_args(HarnessName)) == set(HARNESSES)
