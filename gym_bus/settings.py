@@ -45,6 +45,7 @@ class Settings(Frozen):
     gateway_host: str = "127.0.0.1"
     gateway_port: int = Field(default=0, ge=0, le=65535)
     default_host: str | None = None
+    programs_dir: Path | None = None
 
     @model_validator(mode="after")
     def _lease_within_ack_wait(self) -> Self:

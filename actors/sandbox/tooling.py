@@ -12,11 +12,11 @@ from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
 
 
 class Tooling:
-    """Installs under `data_dir`."""
+    """Installs under `directory`: the data directory, or one that several share (`GYM_BUS_PROGRAMS_DIR`)."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         """See the class."""
-        self._home = installs_of(data_dir)
+        self._home = installs_of(directory)
 
     async def sandbox_for(self, request: SandboxRequested) -> SandboxConfig:
         """Return what is to be made: the sandbox that was asked for, with the program's directories.

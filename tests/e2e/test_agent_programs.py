@@ -19,7 +19,7 @@ from adapters.harnesses.table import HARNESSES
 from providers.dialects.catalog import DIALECTS
 from schemas.conversation import DialectName, Reply
 from tests.support.model_script import FAILING, LAST_WORDS, MAKING, ModelScript
-from tests.support.real_run import RealRun
+from tests.support.real_run import REPOSITORY, RealRun
 from tests.support.upstream import Answer, Upstream, served
 
 MODELS: Final[dict[DialectName, tuple[str, ...]]] = {
@@ -35,9 +35,16 @@ TASK: Final = {
 }
 
 
+def write_task(directory: Path) -> Path:
+    """Write the file of tasks."""
+    path = directory / "tasks.jsonl"
+    path.write_text(json.dumps(TASK) + "\n")
+    return path
+
+
 @asynccontextmanager
-async def model_at(dialect: DialectName, answer: Answer) -> AsyncIterator[tuple[str, Upstream]]:
-    """Give a model's server that answers so, and knows its model."""
+async def model_at(dialect: DialectName, answer: Answer, *, pace_s: float = 0.0) -> AsyncIterator[tuple[str, Upstream]]:
+    """Give a model's server that answers so, a piece each `pace_s`, and knows its model."""
 
     def checked(body: dict[str, Any]) -> Reply | Response:
         if "messages" not in body and "input" not in body:  # whether there is such a model, asked before a run
@@ -46,7 +53,7 @@ async def model_at(dialect: DialectName, answer: Answer) -> AsyncIterator[tuple[
         assert isinstance(answered, Reply | Response)
         return answered
 
-    upstream = Upstream(DIALECTS[dialect], [checked])
+    upstream = Upstream(DIALECTS[dialect], [checked], pace_s=pace_s)
 
     async def models(_: Request) -> Response:
         return JSONResponse({"object": "list", "data": [{"id": "some-model", "object": "model"}]})
@@ -58,9 +65,9 @@ async def model_at(dialect: DialectName, answer: Answer) -> AsyncIterator[tuple[
 
 @pytest.fixture
 async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
-    """Give a data directory whose installs are those of all tests of this checkout."""
-    made = RealRun(tmp_path)
-    (tmp_path / "tasks.jsonl").write_text(json.dumps(TASK) + "\n")
+    """Give a data directory; programs are installed once for all tests of this checkout."""
+    made = RealRun(tmp_path, {"GYM_BUS_PROGRAMS_DIR": str(REPOSITORY / ".gym-bus")})
+    write_task(tmp_path)
     yield made
     await asyncio.to_thread(made.stop)
 
@@ -83,6 +90,11 @@ def rows(run: RealRun, query: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+HAND_IN: Final = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+SCRIPTS: Final[dict[str, tuple[str, ...]]] = {"mini_swe_agent": (f"{FAILING}; exit 1", MAKING, HAND_IN)}
+"""What the model does where the usual two commands are not enough: this one ends with a command."""
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -97,7 +109,8 @@ def rows(run: RealRun, query: str) -> list[dict[str, Any]]:
 async def test_a_program_does_a_task(run: RealRun, name: str) -> None:
     """It is launched once; what it tells is in the log while it runs; each reply is a recorded call; its files are graded."""
     dialect = HARNESSES[name].dialect
-    async with model_at(dialect, ModelScript(dialect)) as (url, upstream):
+    script = ModelScript(dialect, SCRIPTS[name]) if name in SCRIPTS else ModelScript(dialect)
+    async with model_at(dialect, script) as (url, upstream):
         done = await asyncio.to_thread(run.cli, *asked(run, name, url, "num_repeats=2"), timeout_s=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 planned = 2 scored" in done.stdout
@@ -105,13 +118,14 @@ async def test_a_program_does_a_task(run: RealRun, name: str) -> None:
     assert [row["reward"] for row in results] == [1.0, 1.0]
     launches = rows(run, "select * from launches order by rollout_id")
     assert [(row["state"], row["exit_code"], row["replies"], row["tool_calls"]) for row in launches] == [
-        ("ended", 0, 3, 2),
-        ("ended", 0, 3, 2),
+        ("ended", 0, 3, len(script.commands)),
+        ("ended", 0, 3, len(script.commands)),
     ]
     told = rows(run, "select kind, name, text, exit_code from trajectory where rollout_id = '0-0' order by seq, place")
     commands = [row["text"] for row in told if row["kind"] == "tool_asked"]
     assert [FAILING in commands[0], MAKING in commands[1]] == [True, True]
-    assert [row["text"] for row in told if row["kind"] == "said" and row["name"] == "assistant"][-1] == LAST_WORDS
+    said = [row["text"] for row in told if row["kind"] == "said" and row["name"] == "assistant"]
+    assert said[-1] == (LAST_WORDS if len(script.commands) < 3 else "Step 3.")
     calls = rows(run, "select rollout_id, count(*) as n from model_calls group by all order by all")
     assert [row["n"] for row in calls] == [3, 3]
     assert sum("input" in body or "messages" in body for body in upstream.bodies) == 6

@@ -16,6 +16,7 @@ import pytest
 from gym_bus import boundary
 from gym_bus.blobs import DirectoryBlobs
 from gym_bus.bus import Stored
+from gym_bus.subjects import run_aggregate
 from projections import violations
 from providers.sandboxes.docker_engine import Engine
 from providers.sandboxes.docker_owners import LABEL, OURS
@@ -31,17 +32,19 @@ pytestmark = pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")  # 
 RUN = f"kills{os.getpid()}"
 POINTS = [f"sandbox.{point}" for point in boundary.POINTS["sandbox"] if point != "decided"]
 ROLLOUTS = 60
+FOR_A_KILL = 4
+"""How many rollouts more there are for each kill, so that the run outlasts them all."""
 LEASES = {"GYM_BUS_ACK_WAIT_S": "2", "GYM_BUS_LEASE_S": "1.5", "GYM_BUS_REREAD_S": "1"}
 
 
-def config(sandbox: SandboxConfig, warm: int = 0) -> RunConfig:
+def config(sandbox: SandboxConfig, rollouts: int, warm: int = 0) -> RunConfig:
     """Return a run of rollouts with a machine each, that is never given up."""
-    made = run_config(ROLLOUTS, 4, sandbox, latency_s=0.3)
+    made = run_config(rollouts, 4, sandbox, latency_s=0.3)
     return made.model_copy(update={"retries": Retries(max_attempts=20, backoff_s=0.05), "warm_sandboxes": warm})
 
 
 async def one_life(place: Stage, fault: str, log: Path, pids: list[int]) -> int:
-    """Start a host that kills itself at a boundary, and wait for its death; or stop it if it never gets there.
+    """Start a host that kills itself at a boundary, and wait for its death; 0 if it never gets there, and is stopped.
 
     Its pid is put to `pids`.
     """
@@ -56,7 +59,8 @@ async def one_life(place: Stage, fault: str, log: Path, pids: list[int]) -> int:
         return await asyncio.to_thread(host.wait, 20)
     except subprocess.TimeoutExpired:
         host.kill()
-        return await asyncio.to_thread(host.wait, 20)
+        await asyncio.to_thread(host.wait, 20)
+        return 0
 
 
 def mounted(path: Path) -> list[str]:
@@ -105,16 +109,18 @@ async def killed_again_and_again(sandbox: SandboxConfig, kills: int, warm: int =
 
     Return what machines were made.
     """
-    dice, pids = random.Random(4), list[int]()
+    dice, pids, rollouts = random.Random(4), list[int](), ROLLOUTS + FOR_A_KILL * kills
     async with stage(hosts=0, projector=False, extra=LEASES) as place:
         place.data_dir.chmod(0o755)
-        await place.request(config(sandbox, warm), RUN)
+        await place.request(config(sandbox, rollouts, warm), RUN)
         deaths: Counter[int] = Counter()
         for _ in range(kills):
             fault = f"{dice.choice(POINTS)}:kill:{dice.randint(1, 12)}"
             deaths[await one_life(place, fault, place.data_dir / "h0.log", pids)] += 1
         assert deaths[-9] == kills, deaths
+        assert await place.log.last(f"{run_aggregate(RUN).prefix}.run_finished") is None, "the last were killed idle"
         place.spawn("h0", "collector,harness,sandbox,verifier")
+        await place.ready()
         pids.append(place.children["h0"].pid)
         end = await place.finished(300, RUN)
         await until_clean(place, has_engine=isinstance(sandbox, Docker))
@@ -124,7 +130,7 @@ async def killed_again_and_again(sandbox: SandboxConfig, kills: int, warm: int =
         events = [event async for event in place.log.read("gym.evt.0.>")]
         raw: list[Stored] = [stored async for stored in place.admin.read("gym.evt.0.>")]
         broken = violations(project(raw, DirectoryBlobs(place.data_dir / "blobs")))
-    assert end.data.model_dump()["scored"] == ROLLOUTS
+    assert end.data.model_dump()["scored"] == rollouts
     kinds = Counter(type(event.data) for event in events)
     lost = {event.key + event.rollout_id for event in events if isinstance(event.data, SandboxLost)}
     ended = {event.key + event.rollout_id for event in events if isinstance(event.data, SandboxDestroyed)}
@@ -132,7 +138,7 @@ async def killed_again_and_again(sandbox: SandboxConfig, kills: int, warm: int =
     assert made <= ended, made - ended
     assert len(made) == kinds[SandboxCreated], "none was made twice"
     assert lost, "some died with their host"
-    assert kinds[CheckpointSaved] > ROLLOUTS // 2
+    assert kinds[CheckpointSaved] > rollouts // 2
     assert broken == {}
     return [event.data for event in events if isinstance(event.data, SandboxCreated)]
 
