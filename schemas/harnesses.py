@@ -22,7 +22,6 @@ class HarnessAgent(Tagged):
     on the command line. `timeout_s` is for everything from the session's request to the program's end.
     """
 
-    type: str
     system_prompt: str | None = None
     system_prompt_mode: Literal["append", "replace"] = "append"
     withheld_tools: tuple[str, ...] = Field(default=(), max_length=256)

@@ -8,7 +8,7 @@ from adapters.harnesses.base import Activation, SystemPrompt, Unsupported, plan_
 from adapters.harnesses.installing import node_binary
 from adapters.harnesses.installing.pins import PLACES
 from adapters.harnesses.table import HARNESSES
-from schemas.harnesses import HarnessAgent
+from schemas.harnesses import Program
 from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
 from schemas.values import Message
 
@@ -31,14 +31,14 @@ def prompt_of(messages: tuple[Message, ...]) -> str:
     return words
 
 
-def system_prompt_of(agent: HarnessAgent, messages: tuple[Message, ...]) -> str | None:
+def system_prompt_of(agent: Program, messages: tuple[Message, ...]) -> str | None:
     """Return the configured words, then those of the task's own system messages; None if there are none."""
     said = [agent.system_prompt, *(message.content for message in messages if message.role == "system")]
     return PARTS.join(words for words in said if words) or None
 
 
 def activation_of(
-    agent: HarnessAgent, prompt: str, system_prompt: str | None, model: str, base_url: str, workspace: str = "/box"
+    agent: Program, prompt: str, system_prompt: str | None, model: str, base_url: str, workspace: str = "/box"
 ) -> Activation:
     """Return one input for the harness, with the gateway at `base_url` (its token in the path, without `/v1`)."""
     return Activation(
@@ -57,7 +57,7 @@ def activation_of(
     )
 
 
-def check(agent: HarnessAgent, messages: tuple[Message, ...], sandbox: SandboxConfig) -> None:
+def check(agent: Program, messages: tuple[Message, ...], sandbox: SandboxConfig) -> None:
     """Raise `Unsupported` for what the harness will not be able to do, before anything is made for it."""
     if not isinstance(sandbox, Bubblewrap | Docker):
         msg = f"{agent.type} cannot run in a sandbox of type {sandbox.type} yet: choose bubblewrap or docker"
@@ -66,7 +66,7 @@ def check(agent: HarnessAgent, messages: tuple[Message, ...], sandbox: SandboxCo
     plan_for(HARNESSES[agent.type], activation_of(agent, prompt_of(messages), words, "model", "http://127.0.0.1:1"))
 
 
-def roomy(sandbox: SandboxConfig, agent: HarnessAgent) -> SandboxConfig:
+def roomy(sandbox: SandboxConfig, agent: Program) -> SandboxConfig:
     """Return the sandbox with room for the harness: never less than what was asked for."""
     limits, harness = sandbox.limits, HARNESSES[agent.type]
     wanted = limits.replaced(

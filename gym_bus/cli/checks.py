@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gym_bus import local_model
 from gym_bus.errors import BadConfig
 from schemas.config import LocalModel, ReplayModel, ServedModel
-from schemas.harnesses import HarnessAgent
+from schemas.harnesses import HarnessAgent, Program
 from schemas.registry import EVENT_TYPES, upcast
 from schemas.values import Message
 
@@ -58,7 +58,7 @@ def check_config(
         _check_recording(Path(config.model.recording))
 
 
-def _check_program(config: RunConfig, agent: HarnessAgent) -> None:
+def _check_program(config: RunConfig, agent: Program) -> None:
     """Raise `BadConfig` for an agent's own program that cannot do what is asked of it, or not in such a sandbox."""
     from adapters.harnesses import asking  # noqa: PLC0415  only for them
     from adapters.harnesses.base import Unsupported  # noqa: PLC0415  the same
