@@ -33,6 +33,9 @@ SILENT: Final = frozenset({"turn_context", "world_state"})
 SILENT_EVENTS: Final = frozenset(
     {"task_started", "token_count", "thread_settings_applied", "user_message", "agent_message", "agent_reasoning"}
 )
+RAN: Final = frozenset({"CommandExecution", "McpToolCall"})
+CALLS_MAX: Final = 1024
+"""Under way at once."""
 ROLES: Final = frozenset({"system", "developer", "user", "assistant"})
 
 
@@ -116,7 +119,7 @@ def output_reader() -> LineReader:
 
 
 class _Session:
-    """Keeps how commands ended until the model is told: the record of the one comes before that of the other."""
+    """Keeps how calls ended until the model is told: the record of the one comes before that of the other."""
 
     def __init__(self) -> None:
         self._ended: dict[str, Record] = {}
@@ -169,7 +172,7 @@ class _Session:
         match payload["type"]:
             case "item_completed":
                 item = payload["item"]
-                if item["type"] == "CommandExecution" and len(self._ended) < 1024:  # noqa: PLR2004  calls under way
+                if item["type"] in RAN and len(self._ended) < CALLS_MAX:
                     self._ended[str(item["id"])] = item
                 return []
             case "task_complete":

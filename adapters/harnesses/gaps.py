@@ -11,7 +11,7 @@ KNOWN_GAPS: Final[dict[str, dict[GapKind, str]]] = {
     "pi_agent": {"arguments_rewritten": "it keeps arguments as parsed JSON"},
     "mini_swe_agent": {
         "duration_unknown": "its trajectory has no times of commands",
-        "exit_code_unknown": "the command that hands in its work is not told as run",
+        "end_unknown": "the command that hands in its work is not told as run",
     },
     "claude_code_agent": {
         "arguments_rewritten": "its dialect has arguments as parsed JSON",

@@ -22,7 +22,7 @@ GapKind = Literal[
     "calls_differ",
     "arguments_rewritten",
     "result_missing",
-    "exit_code_unknown",
+    "end_unknown",
     "duration_unknown",
     "thoughts_missing",
     "usage_differs",
@@ -170,8 +170,8 @@ def _results(items: Sequence[Item]) -> Iterable[Gap]:
             if result is None:
                 yield Gap("result_missing", item.call_id)
                 continue
-            if result.exit_code is None:
-                yield Gap("exit_code_unknown", item.call_id)
+            if result.exit_code is None and result.is_error is None:
+                yield Gap("end_unknown", item.call_id)
             if result.duration_s is None:
                 yield Gap("duration_unknown", item.call_id)
 

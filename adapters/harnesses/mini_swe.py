@@ -108,7 +108,7 @@ def _done(message: Record, extra: Record) -> ToolDone:
         str(message["tool_call_id"]),
         text_of(message["content"]),
         exit_code=code if was_run else None,
-        is_error=bool(code) if isinstance(code, int) else None,
+        is_error=bool(code) if was_run else None,
     )
 
 

@@ -77,4 +77,4 @@ async def test_one_that_is_stopped_in_the_middle(tmp_path: Path) -> None:
         account = await account_of(launch, plan)
         assert next(item.exit_code for item in account.items if isinstance(item, ToolDone)) == 1
         gaps = {(gap.kind, gap.where) for gap in at.joined(account).gaps}
-        assert gaps in ({("result_missing", "call1")}, {("exit_code_unknown", "call1"), ("duration_unknown", "call1")})
+        assert gaps in ({("result_missing", "call1")}, {("end_unknown", "call1"), ("duration_unknown", "call1")})

@@ -47,9 +47,12 @@ class ModelScript:
         if done >= len(self.commands):
             return self._reply(f"reply{done}", (Text(text=self.last),))
         thoughts: tuple[Part, ...] = (self._thought(),) if not done else ()
-        tool = shell_of(request)
-        call = ToolUse(id=f"call{done}", name=tool.name, arguments=arguments_of(tool, self.commands[done]))
+        call = self._call(f"call{done}", request, self.commands[done])
         return self._reply(f"reply{done}", (*thoughts, Text(text=f"Step {done + 1}."), call))
+
+    def _call(self, call_id: str, request: Request, command: str) -> ToolUse:
+        tool = shell_of(request)
+        return ToolUse(id=call_id, name=tool.name, arguments=arguments_of(tool, command))
 
     def _thought(self) -> Reasoning:
         if self.dialect == "responses":
@@ -59,6 +62,15 @@ class ModelScript:
     def _reply(self, reply_id: str, parts: tuple[Part, ...]) -> Reply:
         reason = "tool_calls" if isinstance(parts[-1], ToolUse) else "stop"
         return Reply(dialect=self.dialect, id=reply_id, model="scripted", parts=parts, stop_reason=reason, usage=USAGE)
+
+
+class EchoScript(ModelScript):
+    """Calls the tool `echo` of an MCP server, whatever the harness calls it, then is done."""
+
+    def _call(self, call_id: str, request: Request, command: str) -> ToolUse:
+        offered = [tool for tool in request.tools or () if isinstance(tool, Tool)]
+        tool = next(tool for tool in offered if tool.name.endswith("echo"))
+        return ToolUse(id=call_id, name=tool.name, arguments=json.dumps({"text": command}), namespace=tool.namespace)
 
 
 def shell_of(request: Request) -> Tool:

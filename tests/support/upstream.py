@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -69,6 +71,20 @@ async def served(app: Any) -> AsyncIterator[str]:
     finally:
         server.should_exit = True
         await task
+
+
+@asynccontextmanager
+async def served_on(app: Any, path: Path) -> AsyncIterator[Path]:
+    """Serve an ASGI application on the unix socket `path`, which is made."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        server = _Quiet(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False))
+        task = asyncio.create_task(server.serve(sockets=[listening]))
+        try:
+            yield path
+        finally:
+            server.should_exit = True
+            await task
 
 
 @dataclass

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -251,6 +252,7 @@ async def none_left(engine: Engine, *labels: str) -> bool:
 HOLDER = """
 import asyncio, sys
 from pathlib import Path
+from typing import Any
 from providers.sandboxes import docker_container, make_provider
 from schemas.sandboxes import Docker
 
@@ -345,8 +347,8 @@ async def test_a_container_that_does_not_start_leaves_nothing(
 ) -> None:
     """Such as one of an image without a shell."""
 
-    def shell_less(config: Docker, label: str, room: Room) -> dict[str, object]:
-        return {**body_of(config, label, room), "Entrypoint": ["/no/such/shell"]}
+    def shell_less(config: Docker, label: str, room: Room, *others: Any) -> dict[str, object]:
+        return {**body_of(config, label, room, *others), "Entrypoint": ["/no/such/shell"]}
 
     monkeypatch.setattr("providers.sandboxes.docker.body_of", shell_less)
     provider = make_provider(Docker(image=IMAGE, user=USER), tmp_path / "boxes")

@@ -47,7 +47,7 @@ def changed(place: int, **changes: object) -> list[Item]:
         (changed(3, arguments='{"a":1}'), "arguments_rewritten", "call0"),
         (changed(3, is_rewritten=True), "arguments_rewritten", "call0"),
         (changed(4, input_tokens=99), "usage_differs", "q0"),
-        (changed(5, exit_code=None), "exit_code_unknown", "call0"),
+        (changed(5, exit_code=None, is_error=None), "end_unknown", "call0"),
         (changed(5, duration_s=None), "duration_unknown", "call0"),
         ([*ITEMS[:5], *ITEMS[6:]], "result_missing", "call0"),
         ([ITEMS[0], *ITEMS[2:]], "thoughts_missing", "q0"),

@@ -1,0 +1,50 @@
+"""MCP servers that harnesses are granted, for real: their tools are offered and called, with the headers that were given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adapters.harnesses.base import Harness, McpServer
+from adapters.harnesses.claude_code import CLAUDE_CODE
+from adapters.harnesses.codex import CODEX
+from adapters.harnesses.opencode import OPENCODE
+from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.trajectory import ToolDone
+from tests.support.harness_place import harness_place
+from tests.support.mcp_double import McpDouble
+from tests.support.model_script import EchoScript
+from tests.support.upstream import served_on
+
+PORT = 8091
+LARGE = pytest.mark.harness
+
+
+@pytest.mark.parametrize(
+    "harness",
+    [CODEX, pytest.param(CLAUDE_CODE, marks=LARGE), pytest.param(OPENCODE, marks=LARGE)],
+    ids=lambda harness: harness.name,
+)
+async def test_a_tool_of_a_server(harness: Harness, tmp_path: Path) -> None:
+    """The model's words come back through the server; what came of each call is told."""
+    double = McpDouble()
+    async with (
+        served_on(double.app, tmp_path / "mcp.sock") as socket,
+        harness_place(harness, tmp_path, EchoScript(harness.dialect, commands=("one", "two"))) as at,
+    ):
+        url = await at.box.open_way_out(socket, PORT)
+        server = McpServer("tools", f"{url}/mcp", {"x-gym-bus-token": 'a "secret"'})
+        receipt, account = await at.run(mcp=(server,))
+        assert receipt.exit_code == 0
+        assert double.echoed == ["one", "two"]
+        assert {headers.get("x-gym-bus-token") for headers in double.headers} == {'a "secret"'}
+        done = [item for item in account.items if isinstance(item, ToolDone)]
+        assert [item.is_error for item in done] == [False, False]
+        assert "echo: one" in done[0].text
+        assert not {"result_missing", "end_unknown", "calls_differ"} & at.joined(account).kinds
+
+
+def test_all_that_take_servers_are_tried() -> None:
+    tried = {CODEX.name, CLAUDE_CODE.name, OPENCODE.name}
+    assert {harness.name for harness in HARNESSES.values() if "mcp" in harness.grants} == tried
