@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.network import parse_hosts
@@ -114,19 +114,32 @@ class Inline(Tagged):
 class Docker(Tagged):
     """A container of Docker, or of podman behind its Docker-compatible socket: no network, read-only, no capabilities, not root.
 
-    The engine has to run on this host, with `image` already there; any image with `/bin/sh` will do. `user` is uid:gid, numbers, and
-    must be gym-bus's own if that does not run as root. `socket` is the engine's: None is `DOCKER_HOST` if that is a unix socket, else
-    Docker's own place. `limits.memory_mib` and `limits.processes` bound the container as a whole.
+    The engine has to run on this host; any image with `/bin/sh` will do. `image` is pulled if it is not there, unless `pull` is
+    `never`. In its place may be a `dockerfile`, of which, with the directory it is in, an image is built, with the network
+    `build_network`. Either may take `image_timeout_s`. `user` is uid:gid, numbers, and must be gym-bus's own if that does not run as
+    root. `socket` is the engine's: None is `DOCKER_HOST` if that is a unix socket, else Docker's own place. `limits.memory_mib` and
+    `limits.processes` bound the container as a whole.
     """
 
     type: Literal["docker"] = "docker"
-    image: str = Field(min_length=1)
+    image: str | None = Field(default=None, min_length=1)
+    dockerfile: str | None = Field(default=None, min_length=1)
+    pull: Literal["missing", "never"] = "missing"
+    build_network: Literal["default", "host", "none"] = "default"
+    image_timeout_s: Seconds = 1800
     limits: SandboxLimits = SandboxLimits()
     network: NetworkPolicy = NetworkPolicy()
     shared: SharedDirectories = ()
     user: str = Field(default="1000:1000", pattern=r"^[1-9]\d{0,9}:\d{1,10}$")
     socket: str | None = None
     ledger_path: str | None = None
+
+    @model_validator(mode="after")
+    def _is_made_of_something(self) -> Self:
+        if (self.image is None) == (self.dockerfile is None):
+            msg = "either image has to be set, or dockerfile"
+            raise ValueError(msg)
+        return self
 
 
 Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
@@ -262,6 +275,24 @@ SandboxConfig = Annotated[
 
 WarmSandboxes = Annotated[int, Field(ge=0, le=64)]
 """How many machines of a run each host keeps ready, beside those in use."""
+
+
+class NoImage(ValueError):
+    """A task names an image, and the sandbox is of a type that is made of none."""
+
+
+def with_image(sandbox: SandboxConfig, image: str | None) -> SandboxConfig:
+    """Return the sandbox, made of a task's own `image` if it has one; raises `NoImage`."""
+    match sandbox:
+        case _ if image is None:
+            return sandbox
+        case Docker():
+            return sandbox.replaced(image=image, dockerfile=None)
+        case Apptainer() | Enroot() | OpenSandbox():
+            return sandbox.replaced(image=image)
+        case _:
+            msg = f"a task names the image {image}, and a sandbox of type {sandbox.type} is made of none"
+            raise NoImage(msg)
 
 
 class Checkpoints(Frozen):

@@ -26,7 +26,8 @@ class Task(Frozen):
     """One task of a taskset.
 
     `index` is the task's position in the unshuffled source and names its rollouts; `verifier_data` (the
-    expected answer, the generator's entry) goes to the verifier only. Its `install`, if it has one, takes the place of the run's.
+    expected answer, the generator's entry) goes to the verifier only. Its `install`, if it has one, takes the place of the run's,
+    and its `image` that of the run's sandbox.
     """
 
     index: int = Field(ge=0)
@@ -34,6 +35,7 @@ class Task(Frozen):
     verifier: str
     verifier_data: dict[str, Any]
     install: Install | None = None
+    image: str | None = Field(default=None, min_length=1)
 
     @property
     def task_id(self) -> str:

@@ -16,6 +16,7 @@ from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
 from schemas.config import TasksetConfig
 from schemas.events import RunResumed, RunStarted
+from schemas.sandboxes import NoImage, with_image
 from schemas.tasks import Task
 from schemas.values import Failure
 
@@ -44,8 +45,10 @@ class RunHandlers:
         try:
             tasks = await self._load_tasks(state.request.config.taskset)
             chosen = plan.select(tasks, state.request.config)
+            for task in chosen:
+                with_image(state.request.config.sandbox, task.image)
             ref = await asyncio.to_thread(self._blobs.put, plan.dump(chosen), "application/jsonl")
-        except GymBusError as error:
+        except (GymBusError, NoImage) as error:
             failure = Failure(kind="internal", message=str(error), stage="seed", terminal=True)
             return never_started(state, failure)
         started = RunStarted(

@@ -23,6 +23,7 @@ from schemas.events import (
     VerdictRequested,
 )
 from schemas.events.collector import RolloutState as RowState
+from schemas.sandboxes import with_image
 from schemas.tasks import Evidence, Task
 from schemas.values import HALTING, Failure
 
@@ -116,11 +117,12 @@ class RolloutMachine:
     def _verdict(self, evidence: Evidence) -> VerdictRequested:
         """Return the request for a verdict; what is run for it runs in a machine like the agent's, if no other is configured."""
         config, is_run = self._config, self._task.input.hands_in != "answer"
+        like_the_agents = with_image(config.sandbox, self._task.image)
         return VerdictRequested(
             verifier=self._task.verifier,
             verifier_data=self._task.verifier_data,
             evidence=evidence,
-            sandbox=(config.grading_sandbox or config.sandbox) if is_run else None,
+            sandbox=(config.grading_sandbox or like_the_agents) if is_run else None,
         )
 
     def _session(self) -> SessionRequested:
@@ -133,7 +135,7 @@ class RolloutMachine:
             repeat=self._repeat,
             agent=config.agent,
             model=config.model,
-            sandbox=config.sandbox,
+            sandbox=with_image(config.sandbox, self._task.image),
             checkpoints=config.checkpoints,
             install=self._task.install or config.install,
             warm_sandboxes=config.warm_sandboxes,

@@ -38,7 +38,8 @@ def load(config: JsonlTaskset) -> list[Task]:
     lines: dict[str, int] = {}
     for number, row in _rows(path):
         question = _text(row, config.question_key, path, number)
-        with_tests, install = _tested(row, path, number), _install(row, path, number)
+        with_tests = _tested(row, path, number)
+        own: dict[str, Any] = {"install": _install(row, path, number), "image": _image(row, path, number)}
         answer = "" if with_tests else _text(row, config.answer_key, path, number)
         task_id = _own_id(row, path, number)
         if task_id is None:
@@ -51,12 +52,12 @@ def load(config: JsonlTaskset) -> list[Task]:
             given = TaskInput(task_id=task_id, messages=messages, hands_in=with_tests.hands_in)
             data = with_tests.verifier_data()
             verifier = tested_tasks.VERIFIER
-            tasks.append(Task(index=len(tasks), input=given, verifier=verifier, verifier_data=data, install=install))
+            tasks.append(Task(index=len(tasks), input=given, verifier=verifier, verifier_data=data, **own))
             continue
         messages = (Message(role="user", content=f"{question}\n\n{INSTRUCTION}"),)
         given = TaskInput(task_id=task_id, messages=messages)
         data = {"answer": answer.rpartition(FINAL_ANSWER)[2].strip()}
-        tasks.append(Task(index=len(tasks), input=given, verifier=VERIFIER, verifier_data=data, install=install))
+        tasks.append(Task(index=len(tasks), input=given, verifier=VERIFIER, verifier_data=data, **own))
     if not tasks:
         raise BadTaskset(f"{path}: no tasks in it")
     return tasks
@@ -174,6 +175,11 @@ def _install(row: Mapping[str, Any], path: Path, number: int) -> Install | None:
         where = ".".join(("install", *map(str, first["loc"])))
         msg = f'{path}:{number}: {where}: {first["msg"]}; want {{"command": …, "timeout_s": …}}'
         raise BadTaskset(msg) from error
+
+
+def _image(row: Mapping[str, Any], path: Path, number: int) -> str | None:
+    """Return the image of the row's machine, None if it says nothing of that."""
+    return None if row.get("image") is None else _text(row, "image", path, number)
 
 
 def _own_id(row: Mapping[str, Any], path: Path, number: int) -> str | None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gym_bus import local_model
 from gym_bus.errors import BadConfig
-from schemas.config import LocalModel, ReplayModel, ServedModel
+from schemas.config import JsonlTaskset, LocalModel, ReplayModel, ServedModel
 from schemas.harnesses import HarnessAgent, Program
 from schemas.registry import EVENT_TYPES, upcast
+from schemas.sandboxes import NoImage, with_image
 from schemas.values import Message
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ def check_config(
         msg = "taskset.datasets: no tasks in it; name at least one dataset"
         raise BadConfig(msg)
     if config.taskset.type == "jsonl":
-        from adapters.benchmarks import load_tasks  # noqa: PLC0415  only then
-
-        load_tasks(config.taskset)
+        _check_tasks(config, config.taskset)
     if isinstance(config.agent, HarnessAgent):
         _check_program(config, config.agent)
     if config.agent.enable_tools:
@@ -56,6 +55,17 @@ def check_config(
         raise BadConfig(msg)
     if isinstance(config.model, ReplayModel):
         _check_recording(Path(config.model.recording))
+
+
+def _check_tasks(config: RunConfig, taskset: JsonlTaskset) -> None:
+    """Raise `BadTaskset` for a file that cannot be read, `BadConfig` for tasks with images in sandboxes that are made of none."""
+    from adapters.benchmarks import load_tasks  # noqa: PLC0415  only then
+
+    try:
+        for task in load_tasks(taskset):
+            with_image(config.sandbox, task.image)
+    except NoImage as error:
+        raise BadConfig(str(error)) from error
 
 
 def _check_program(config: RunConfig, agent: Program) -> None:

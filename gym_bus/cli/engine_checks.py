@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import http.client
-import json
 import shutil
-import socket
-from http import HTTPStatus
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
+from gym_bus.engine_http import ANSWER_MAX_BYTES, asked, words_of
+from gym_bus.engine_images import ImageUnavailable, fetch, has_image, image_of
 from gym_bus.engine_socket import DEFAULT_SOCKET
 from gym_bus.errors import BadConfig
 
@@ -18,46 +18,63 @@ if TYPE_CHECKING:
     from schemas.sandboxes import Docker
 
 ENGINE_TIMEOUT_S: Final = 10.0
-ANSWER_MAX_BYTES: Final = 4 * 1024 * 1024
-SHOWN: Final = 300
+SHOWN_EVERY_S: Final = 5.0
+COLUMNS: Final = 100
 INSTALL: Final = (
     "`scripts/setup docker` as root, or `apt-get install docker.io`; sandbox.type=bubblewrap needs no engine"
 )
 
 
 def check_engine(sandbox: Docker) -> None:
-    """Raise `BadConfig` if no engine answers, it may not be used, or the image is not there, with what to do about it."""
+    """Have the image there, pulled or built if need be, and show how that goes.
+
+    Raises `BadConfig` if no engine answers, it may not be used, or the image is not to be had, with what to do about it.
+    """
     path = sandbox.socket or DEFAULT_SOCKET
+    where = "sandbox.image" if sandbox.image else "sandbox.dockerfile"
     _ask(path, "/_ping")
-    status, said = _ask(path, f"/images/{quote(sandbox.image, safe='/:@')}/json")
-    if status == HTTPStatus.NOT_FOUND:
-        raise BadConfig(
-            f"sandbox.image: the container engine at {path} has no image {sandbox.image}: `docker pull {sandbox.image}`, "
-            "`docker load`, or `docker import` (`scripts/setup docker` makes gymbus/busybox:1)"
-        )
-    if status != HTTPStatus.OK:
-        raise BadConfig(f"sandbox.image: the container engine at {path} says {status}: {said}")
+    try:
+        image = image_of(sandbox)
+        if has_image(path, image):
+            return
+        if sandbox.image is None or sandbox.pull == "missing":
+            fetch(path, sandbox, Shown())
+            return
+    except ImageUnavailable as error:
+        raise BadConfig(f"{where}: {error}{_advice(sandbox)}") from error
+    raise BadConfig(f"{where}: the container engine at {path} has no image {image}{_advice(sandbox)}")
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=ENGINE_TIMEOUT_S)
-        self._path = path
+def _advice(sandbox: Docker) -> str:
+    if sandbox.image is None:
+        return ""
+    by_hand = f": `docker pull {sandbox.image}`, `docker load`, or `docker import`"
+    return f"{by_hand} (`scripts/setup docker` makes gymbus/busybox:1)"
 
-    def connect(self) -> None:
-        """Connect to a path instead of an address."""
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(ENGINE_TIMEOUT_S)
-        self.sock.connect(self._path)
+
+class Shown:
+    """Shows what is told of long work: on a terminal in one line, elsewhere a line every few seconds, and the last in any case."""
+
+    def __init__(self) -> None:
+        """Show on standard error."""
+        self._is_terminal = sys.stderr.isatty()
+        self._shown_at = 0.0
+
+    def __call__(self, text: str) -> None:
+        """Show `text`, which is one line."""
+        is_end, now = text.startswith(("pulled", "built")), time.monotonic()
+        if self._is_terminal:
+            print(f"\r\x1b[2K{text[:COLUMNS]}", end="\n" if is_end else "", file=sys.stderr, flush=True)
+        elif is_end or now - self._shown_at >= SHOWN_EVERY_S:
+            self._shown_at = now
+            print(text, file=sys.stderr, flush=True)
 
 
 def _ask(path: str, question: str) -> tuple[int, str]:
     """Return an answer's status, and what it says if it is an error."""
-    connection = _UnixConnection(path)
     try:
-        connection.request("GET", question)
-        answer = connection.getresponse()
-        return answer.status, _words(answer.read(ANSWER_MAX_BYTES))
+        with asked(path, "GET", question, ENGINE_TIMEOUT_S) as answer:
+            return answer.status, words_of(answer.read(ANSWER_MAX_BYTES))
     except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         raise BadConfig(f"sandbox: {_absence(path)}") from error
     except PermissionError as error:
@@ -68,8 +85,6 @@ def _ask(path: str, question: str) -> tuple[int, str]:
         raise BadConfig(
             f"sandbox: what is at {path} {why}: is it a container engine? sandbox.socket names another"
         ) from error
-    finally:
-        connection.close()
 
 
 def _absence(path: str) -> str:
@@ -78,10 +93,3 @@ def _absence(path: str) -> str:
         advice = "start it (`systemctl start docker`, or `scripts/setup docker` as root), or set sandbox.socket to where it listens"
         return f"no container engine runs at {path}: {advice}"
     return f"no container engine runs at {path}, and none is installed: {INSTALL}"
-
-
-def _words(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["message"])[:SHOWN]
-    except (ValueError, KeyError, TypeError):
-        return body.decode(errors="replace").strip()[:SHOWN]

@@ -15,13 +15,16 @@ from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from aiodocker.containers import DockerContainer
 
 from gym_bus.errors import GymBusError, Permanent
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult, SandboxUnavailable
 from providers.sandboxes.capabilities import Terminal
 from providers.sandboxes.docker_container import body_of, name_of
 from providers.sandboxes.docker_engine import Engine, EngineRefused
+from providers.sandboxes.docker_images import Images
 from providers.sandboxes.docker_owners import LABEL, containers_of, is_orphan, labels_of, reap, remove
 from providers.sandboxes.docker_seccomp import seccomp_option
 from providers.sandboxes.docker_shell import ContainerShell
@@ -64,6 +67,7 @@ class DockerProvider:
         work_dir = self._work_dir = work_dir.absolute()
         self._rooms = Rooms(reachable_parent(work_dir) if self._is_root else work_dir)
         self._engine = Engine(config.socket)
+        self._images = Images(config, self._engine.socket)
         self._boxes: dict[str, DockerBox] = {}
         self._has_reaped = False
         self._seccomp: str | None = None
@@ -92,7 +96,9 @@ class DockerProvider:
             finally:
                 await box.destroy()
         except (CreateFailed, BoxLost) as error:
-            raise SandboxUnavailable(f"no sandbox can be made of the image {self._config.image}: {error}") from error
+            raise SandboxUnavailable(
+                f"no sandbox can be made of the image {self._config.image or self._config.dockerfile}: {error}"
+            ) from error
         if done.exit_code != 0:
             raise SandboxUnavailable(
                 f"a container of the engine at {self._engine.socket} cannot write to its files on this host ({done.output.strip()}): "
@@ -154,6 +160,16 @@ class DockerProvider:
                 raise CreateFailed(f"sandbox {label} exists already: container {twin.id[:12]}")
             await remove(self._engine, twin)
 
+    async def _created(self, label: str, body: dict[str, Any]) -> DockerContainer:
+        create = self._engine.client.containers.create(body, name=name_of(label))
+        try:
+            return await self._engine.ask(f"sandbox {label}: creating a container", create)
+        except EngineRefused:
+            raise
+        except BaseException:  # what was not answered may have been done
+            await self._remove_own(label)
+            raise
+
     async def _remove_own(self, label: str) -> None:
         with suppress(GymBusError):
             for container in await containers_of(self._engine, *(f"{k}={v}" for k, v in labels_of(label).items())):
@@ -164,18 +180,15 @@ class DockerProvider:
         if self._seccomp is None:
             self._seccomp = await seccomp_option(self._engine, self._rooms.own)
         shared = shown(self._config.shared, self._work_dir, to_others=False)  # the engine mounts them, as root
-        body = body_of(self._config, label, room, shared)
+        body = body_of(self._config.replaced(image=await self._images.name()), label, room, shared)
         body["HostConfig"]["SecurityOpt"].append(self._seccomp)
-        create = self._engine.client.containers.create(body, name=name_of(label))
         try:
-            container = await self._engine.ask(f"sandbox {label}: creating a container", create)
+            container = await self._created(label, body)
         except EngineRefused as error:
-            if error.status == HTTPStatus.NOT_FOUND:
-                raise SandboxUnavailable(f"{error}. {advice_for(self._config.image)}") from error
-            raise
-        except BaseException:  # what was not answered may have been done
-            await self._remove_own(label)
-            raise
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            await self._images.fetch(str(error))
+            container = await self._created(label, body)
         shell = ContainerShell(self._engine, container, room, self._config.limits)
         try:
             await shell.start()
@@ -183,9 +196,3 @@ class DockerProvider:
             await shell.end()
             raise
         return shell
-
-
-def advice_for(image: str) -> str:
-    """Return how an image gets there; gym-bus pulls none by itself."""
-    made_here = " (`scripts/setup docker` makes gymbus/busybox:1 without a registry)"
-    return f"Fetch it with `docker pull {image}`, or `docker load`, or `docker import`{made_here}"

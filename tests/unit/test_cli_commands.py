@@ -219,7 +219,7 @@ def test_a_missing_sandbox_is_found_before_anything_starts(monkeypatch: pytest.M
 
 
 class _Engine(BaseHTTPRequestHandler):
-    """An engine without images."""
+    """An engine without images, which pulls none: Python's server says 501 to a POST."""
 
     def do_GET(self) -> None:
         is_ping = self.path == "/_ping"
@@ -240,7 +240,8 @@ class _Engine(BaseHTTPRequestHandler):
         ("none", ("dockerd",), "no container engine runs at.*systemctl start docker"),
         ("dead", (), "no container engine runs at.*systemctl start docker"),
         ("deaf", (), "does not answer.*is it a container engine"),
-        ("no_image", (), "has no image some/image:1: `docker pull some/image:1`"),
+        ("no_image", (), "(?s)image some/image:1 was not pulled: .*501.*: `docker pull some/image:1`"),
+        ("may_not_pull", (), "has no image some/image:1: `docker pull some/image:1`"),
     ],
 )
 def test_a_missing_engine_is_found_before_anything_starts(
@@ -251,14 +252,15 @@ def test_a_missing_engine_is_found_before_anything_starts(
     monkeypatch.setattr("gym_bus.cli.engine_checks.ENGINE_TIMEOUT_S", 0.2)
     path = tmp_path / "engine.sock"
     tasks = ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),))
-    config = RunConfig(taskset=tasks, sandbox=Docker(image="some/image:1", socket=str(path)))
+    pull: Any = "never" if engine == "may_not_pull" else "missing"
+    config = RunConfig(taskset=tasks, sandbox=Docker(image="some/image:1", socket=str(path), pull=pull))
     with ExitStack() as stack:
         if engine in {"dead", "deaf"}:
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
             listener.bind(str(path))
             if engine == "deaf":
                 listener.listen()
-        if engine == "no_image":
+        if engine in {"no_image", "may_not_pull"}:
             server = stack.enter_context(socketserver.UnixStreamServer(str(path), _Engine))
             threading.Thread(target=server.serve_forever, daemon=True).start()
             stack.callback(server.shutdown)

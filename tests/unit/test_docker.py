@@ -327,7 +327,7 @@ async def test_without_an_engine_it_is_said_how_to_start_one(tmp_path: Path) -> 
 
 
 async def test_without_the_image_it_is_said_how_to_get_it(tmp_path: Path) -> None:
-    told = await refusal_of(Docker(image="no-such/image:7", user=USER), tmp_path)
+    told = await refusal_of(Docker(image="no-such/image:7", user=USER, pull="never"), tmp_path)
     assert "No such image" in told, "the engine's own words"
     assert "docker pull no-such/image:7" in told
 

@@ -148,3 +148,10 @@ def test_an_install_that_says_something_else_is_refused(tmp_path: Path, install:
     with pytest.raises(BadTaskset, match=r"rows\.jsonl:1") as caught:
         load(tmp_path, row(install=install))
     assert words in str(caught.value)
+
+
+def test_a_row_names_the_image_of_its_machine(tmp_path: Path) -> None:
+    named, bare = load(tmp_path, "\n".join((row(image="task:1"), row("r"))))
+    assert (named.image, bare.image) == ("task:1", None)
+    with pytest.raises(BadTaskset, match="'image'"):
+        load(tmp_path, row(image=["task:1"]))
