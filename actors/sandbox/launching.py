@@ -30,7 +30,9 @@ from schemas.events import LaunchEnded, LaunchFailed, LaunchLost, LaunchTold
 from schemas.harnesses import ToldItem
 from schemas.values import Failure
 
-LOOK_S: Final = 1.0
+LOOK_FIRST_S: Final = 0.2
+LOOK_MAX_S: Final = 2.0
+"""How long a program that says nothing is left alone between two looks: longer and longer, until it says something."""
 ITEMS_AT_ONCE: Final = 200
 CHARS_AT_ONCE: Final = 400_000
 STDERR_MAX_BYTES: Final = 4096
@@ -38,6 +40,8 @@ STDERR_READ_MAX_BYTES: Final = 1024 * 1024
 BEGUN_WITHIN_S: Final = 120.0
 UNKNOWN_MAX: Final = 50
 WORKSPACE: Final = "/box"
+ASIDES: Final = frozenset({"session", "complained", "finished"})
+"""What other files than the first may add to an account: the conversation is told by that one."""
 
 Lost = Callable[[Drive[BoxState], BoxLost], Awaitable[Draft]]
 
@@ -52,6 +56,7 @@ class GoingLaunch:
     waiting: list[ToldItem] = field(default_factory=list)
     receipt: Receipt | None = None
     asides: list[ToldItem] = field(default_factory=list)
+    pause_s: float = LOOK_FIRST_S
 
     @classmethod
     async def begun(cls, box: LaunchBox, plan: Plan, launch_id: str, timeout_s: float) -> GoingLaunch:
@@ -61,14 +66,19 @@ class GoingLaunch:
         return cls(launch, first, others)
 
     async def look(self) -> None:
-        """Wait a while for its end, and take in what it has written; raises `LaunchUnknown`, `BoxLost`."""
-        self.receipt = await self.launch.wait(LOOK_S)
+        """Take in what it has written, and whether it has ended, or wait a while; raises `LaunchUnknown`, `BoxLost`."""
+        self.receipt = await self.launch.wait(0)
         if self.receipt is None:
             self.waiting += map(told, await self.first.more())
+            if self.waiting:
+                self.pause_s = LOOK_FIRST_S
+            else:
+                await asyncio.sleep(self.pause_s)
+                self.pause_s = min(2 * self.pause_s, LOOK_MAX_S)
             return
         self.waiting += map(told, await self.first.rest())
         for other in self.others:
-            self.asides += map(told, await other.rest())
+            self.asides += [item for item in map(told, await other.rest()) if item.kind in ASIDES]
 
     def taken(self) -> tuple[ToldItem, ...]:
         """Return what is to be told next, so much that an event holds it."""
@@ -99,7 +109,7 @@ class GoingLaunch:
             stderr_bytes=receipt.stderr.bytes,
             stderr=said.decode(errors="replace").replace("\0", "\ufffd")
             + (f"\n{receipt.error}" if receipt.error else ""),
-            asides=tuple(self.asides[:ITEMS_AT_ONCE]),
+            asides=tuple(self.asides[-ITEMS_AT_ONCE:]),
             unknown=dict(unknown.most_common(UNKNOWN_MAX)),
             faults=sum(following.reader.faults.total for following in followings),
             is_cut=any(following.is_cut for following in followings),
@@ -126,11 +136,14 @@ class LaunchHandlers:
             return await _next(held.launches[request_id], request_id, launch.told + 1)
         except BoxLost as error:
             return await self._lost(drive, error)
-        except (GymBusError, TimeoutError) as error:
-            message = str(error) or f"the agent's program was not launched in {BEGUN_WITHIN_S:g} s"
+        except Permanent as error:
             if request_id in held.launches:
-                return Draft(LaunchLost(request_id=request_id, reason=message), request_id)
-            return Draft(LaunchFailed(request_id=request_id, failure=_not_launched(error, message)), request_id)
+                return Draft(LaunchLost(request_id=request_id, reason=str(error)), request_id)
+            failure = Failure(kind="unsupported", message=str(error), stage="seed", terminal=True)
+            return Draft(LaunchFailed(request_id=request_id, failure=failure), request_id)
+        except (GymBusError, TimeoutError) as error:  # also while it was being launched: then it may run
+            reason = str(error) or f"the agent's program was not launched in {BEGUN_WITHIN_S:g} s"
+            return Draft(LaunchLost(request_id=request_id, reason=reason), request_id)
 
     async def _begun(self, drive: Drive[BoxState], held: HeldBox, launch: OpenLaunch) -> GoingLaunch:
         request, url = launch.request, drive.state.gateway_url
@@ -165,12 +178,6 @@ async def _next(going: GoingLaunch, request_id: str, part: int) -> Draft:
     with contextlib.suppress(GymBusError):  # the machine's end removes it too
         await going.launch.close()
     return Draft(ended, request_id)
-
-
-def _not_launched(error: Exception, message: str) -> Failure:
-    if isinstance(error, Permanent):
-        return Failure(kind="unsupported", message=message, stage="seed", terminal=True)
-    return Failure(kind="agent_failed", message=message, stage="seed")
 
 
 def _able(box: Box) -> Any:
