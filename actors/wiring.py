@@ -15,6 +15,7 @@ from actors.collector.handlers import RunHandlers
 from actors.collector.room import Look
 from actors.collector.run import RunMachine
 from actors.ended_runs import is_run_over
+from actors.harness import settling
 from actors.harness.handlers import ModelHandlers
 from actors.harness.launched import LaunchedMachine
 from actors.harness.session import SessionMachine
@@ -202,7 +203,9 @@ def _collector(around: Surroundings) -> tuple[Worker, Places]:
 def _harness(around: Surroundings) -> tuple[Worker, Places]:
     model_log = _log(around, "model")
     handlers = ModelHandlers(around.model_for, RunSpending(model_log, around.clock))
-    shell = replace(_shell("harness", around, handlers.table()), sibling_logs={"model": model_log})
+    shell = replace(
+        _shell("harness", around, {**handlers.table(), **settling.TABLE}), sibling_logs={"model": model_log}
+    )
     loops, programs = SessionMachine(), LaunchedMachine()
 
     def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:

@@ -7,10 +7,10 @@ whose end is not known is never graded, and never started again in the same atte
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from actors.budget import sentence
 from adapters.harnesses import asking
 from adapters.harnesses.base import Unsupported
 from adapters.harnesses.outcomes import Seen, outcome
@@ -22,7 +22,6 @@ from schemas.envelope import Envelope
 from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
-    BudgetExhausted,
     CheckpointFailed,
     CheckpointRequested,
     CheckpointSaved,
@@ -30,6 +29,7 @@ from schemas.events import (
     LaunchFailed,
     LaunchLost,
     LaunchRequested,
+    LaunchSettled,
     LaunchTold,
     RequestParked,
     RunCancelled,
@@ -49,13 +49,22 @@ from schemas.readiness import GatewayDoor
 from schemas.tasks import Evidence
 from schemas.values import BlobRef, Failure
 
+
+@dataclass(frozen=True, slots=True)
+class SettleCalls(Effect):
+    """Have every call of the program answered, and say whether a budget was used up."""
+
+
 OVERTIME_S: Final = 120.0
 """What a session waits beyond its agent's time: the program is ended in the sandbox, and that has to be heard."""
 SHORTEST_S: Final = 1.0
 
 
 class LaunchedState(Frozen):
-    """What is known of a session. `seen` is what the program has told, up to piece `told`; `budget` the own limit that was used up."""
+    """What is known of a session. `seen` is what the program has told, up to piece `told`.
+
+    `settled` says that its calls are over, and which limit of the rollout's own budget was used up.
+    """
 
     request: SessionRequested
     request_id: str
@@ -68,7 +77,7 @@ class LaunchedState(Frozen):
     seen: Seen = Seen()
     ended: LaunchEnded | None = None
     ended_id: str | None = None
-    budget: str | None = None
+    settled: LaunchSettled | None = None
     evidence: Evidence | None = None
     activation_id: str | None = None
     files_request: str | None = None
@@ -83,6 +92,11 @@ class LaunchedState(Frozen):
         if isinstance(self.request.agent, SimpleAgent):
             raise TypeError(self.request.agent.type)
         return self.request.agent
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Say whether calls of a program may still be open."""
+        return self.launch_id is not None and self.settled is None
 
     @property
     def misses_files(self) -> bool:
@@ -144,8 +158,8 @@ class LaunchedMachine:
                 return state.failed(data.failure)
             case LaunchLost() if data.request_id == state.launch_id and state.ended is None:
                 return state.failed(Failure(kind="launch_lost", message=data.reason, stage="agent"))
-            case BudgetExhausted():
-                return _out_of_budget(state, data)
+            case LaunchSettled() if data.launch_id == state.launch_id:
+                return _settled(state, data)
             case CheckpointRequested():
                 return state.replaced(files_request=event.event_id)
             case CheckpointSaved() if data.request_id == state.files_request:
@@ -184,7 +198,7 @@ class LaunchedMachine:
         if state.evidence:
             return self._close(state, state.evidence)
         if state.ended:
-            return (self._end(state, state.ended),)
+            return () if state.is_unsettled else (self._end(state, state.ended),)
         if now >= self._deadline(state):
             message = f"the session was not finished after {state.agent.timeout_s:g} s"
             failure = Failure(kind="agent_timeout", message=message)
@@ -221,7 +235,8 @@ class LaunchedMachine:
 
     @staticmethod
     def _end(state: LaunchedState, ended: LaunchEnded) -> Draft:
-        found = outcome(ended, state.seen, state.budget)
+        limit = state.settled.limit if state.settled else None
+        found = outcome(ended, state.seen, limit)
         cause = state.ended_id or state.request_id
         if isinstance(found, Failure):
             return Draft(ActivationFailed(activation=1, failure=found), cause)
@@ -234,7 +249,7 @@ class LaunchedMachine:
     def _wind_up(self, state: LaunchedState, failure: Failure) -> Sequence[Draft]:
         if state.box in {"ready", "lost"}:
             return (self._give_back(state),)
-        if state.box in {"asked", "closing"}:
+        if state.box in {"asked", "closing"} or state.is_unsettled:
             return ()
         return (Draft(SessionFailed(request_id=state.request_id, failure=failure), state.request_id),)
 
@@ -259,9 +274,11 @@ class LaunchedMachine:
         """Say what must be going on: others work, and the clock is looked at."""
         if state.is_closed:
             return ()
+        is_over = state.ended or (state.failure and state.box in {"none", "gone"})
+        settling = (SettleCalls("settle"),) if state.is_unsettled and is_over else ()
         if state.failure or state.evidence:
-            return (AwaitAnswer("answers"),)
-        return (AwaitAnswer("answers"), Alarm("deadline", self._deadline(state)))
+            return (AwaitAnswer("answers"), *settling)
+        return (AwaitAnswer("answers"), Alarm("deadline", self._deadline(state)), *settling)
 
     def is_done(self, state: LaunchedState) -> bool:
         """Say whether the session has been answered."""
@@ -274,8 +291,10 @@ class LaunchedMachine:
         return (Draft(ActivationFailed(activation=1, failure=failure), state.request_id),)
 
 
-def _out_of_budget(state: LaunchedState, data: BudgetExhausted) -> LaunchedState:
+def _settled(state: LaunchedState, data: LaunchSettled) -> LaunchedState:
     """End with what there is: of the rollout's own budget that may be graded; of the run's, the rollout was never to be finished."""
-    if data.scope == "rollout":
-        return state.replaced(budget=state.budget or data.limit)
-    return state.failed(Failure(kind="budget_exhausted", message=sentence(data), terminal=True))
+    settled = state.replaced(settled=data)
+    if data.budget != "run":
+        return settled
+    message = f"the budget of the whole run is used up ({data.limit})"
+    return settled.failed(Failure(kind="budget_exhausted", message=message, terminal=True))

@@ -22,6 +22,9 @@ def seed_failure(error: Exception) -> Failure:
         case GatewayUnreachable():
             return Failure(kind="gateway_unreachable", message=str(error), stage="seed")
         case InstallFailed():
-            return Failure(kind="install_failed", message=str(error), stage="seed")
+            message = (
+                f"the agent's program cannot be installed on this host: {str(error).removeprefix('install_failed: ')}"
+            )
+            return Failure(kind="sandbox_unavailable", message=message, stage="seed")
         case _:
             return Failure(kind="sandbox_create_failed", message=str(error) or "out of time", stage="seed")

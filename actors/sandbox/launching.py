@@ -158,7 +158,7 @@ class LaunchHandlers:
         )
         plan = plan_for(HARNESSES[request.agent.type], activation)
         async with asyncio.timeout(BEGUN_WITHIN_S):
-            return await GoingLaunch.begun(_able(held.box), plan, launch.request_id, request.timeout_s)
+            return await GoingLaunch.begun(_able(held.box), plan, f"l{launch.request_id}", request.timeout_s)
 
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""

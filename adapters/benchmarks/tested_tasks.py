@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final, Literal
@@ -75,10 +76,15 @@ def is_tested(row: Mapping[str, Any]) -> bool:
 
 def tested(row: Mapping[str, Any]) -> Tested:
     """Return what a row says; raises `ValueError` in words for whoever wrote it."""
+    for key in row:
+        if key not in KEYS and (near := difflib.get_close_matches(key, KEYS, n=1, cutoff=0.85)):
+            msg = f"unknown key {key!r}; did you mean {near[0]!r}?"
+            raise ValueError(msg)
     try:
         return Tested.model_validate({key: value for key, value in row.items() if key in KEYS})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        msg = f"{where}: {first['msg']}" if where else str(first["msg"])
+        said = str(first["msg"]).removeprefix("Value error, ")
+        msg = f"{where}: {said}" if where else said
         raise ValueError(msg) from error

@@ -33,8 +33,8 @@ class Seen(Frozen):
         seen = self
         for item in items:
             match item.kind:
-                case "reply_done":
-                    seen = seen.replaced(replies=seen.replies + 1)
+                case "reply_done":  # whatever it complained of before, it got over that
+                    seen = seen.replaced(replies=seen.replies + 1, complaint=None)
                 case "said" if item.name == "assistant":
                     seen = seen.replaced(answer=item.text)
                 case "tool_asked":
@@ -75,5 +75,7 @@ def outcome(  # noqa: PLR0911  one return a case
 def _ended_badly(ended: LaunchEnded) -> str:
     how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
     how = "a wish to stop" if ended.ended_by == "stopped" else how
-    said = ended.stderr.strip()[-STDERR_SHOWN:]
+    lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+    telling = [line for line in lines if "error" in line.lower()]
+    said = "; ".join(telling or lines[-1:])[:STDERR_SHOWN]
     return f"the agent's program ended by {how}" + (f"; it said: {said}" if said else "")

@@ -15,7 +15,7 @@ from schemas.config import JsonlTaskset, LocalModel, ReplayModel, ServedModel
 from schemas.harnesses import HarnessAgent, Program
 from schemas.registry import EVENT_TYPES, upcast
 from schemas.sandboxes import NoImage, with_image
-from schemas.values import Message
+from schemas.values import Message, Sampling
 
 if TYPE_CHECKING:
     from gym_bus.settings import Settings
@@ -73,6 +73,9 @@ def _check_program(config: RunConfig, agent: Program) -> None:
     from adapters.harnesses import asking  # noqa: PLC0415  only for them
     from adapters.harnesses.base import Unsupported  # noqa: PLC0415  the same
 
+    if config.responses_create_params != Sampling():
+        msg = f"responses_create_params: {agent.type} chooses its sampling itself; model.sampling_overrides win over it"
+        raise BadConfig(msg)
     try:
         asking.check(agent, (Message(role="user", content="a task"),), config.sandbox)
     except Unsupported as error:

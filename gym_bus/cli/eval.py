@@ -62,7 +62,7 @@ sandbox_key_option = click.option(
 @click.option(
     "--reasoning-gym", multiple=True, metavar="NAME", help="Tasks of a Reasoning Gym generator; may be repeated."
 )
-@click.option("-i", "--input", "input_path", help="Tasks of a JSON-lines file of questions and answers.")
+@click.option("-i", "--input", "input_path", help="Tasks of a JSON-lines file: questions and answers, or tests.")
 @click.option(
     "--unsafe-local", is_flag=True, help="Run tools as bare processes with your rights. Only for tasks you trust."
 )
@@ -87,6 +87,7 @@ def run(**options: Any) -> int:
     gym-bus eval run --reasoning-gym chain_sum --model-type vllm --model-url http://127.0.0.1:8000 --model my-model
     gym-bus eval run --reasoning-gym chain_sum --model-type azure --model-url https://me.openai.azure.com --model my-deployment
     gym-bus eval run --reasoning-gym chain_sum model.type=local agent.enable_tools=false --limit 4
+    gym-bus eval run --input tasks.jsonl agent.type=codex_agent --model-url http://127.0.0.1:8000/v1 --model my-model
     gym-bus eval run --config examples/quickstart.yaml model.type=replay model.recording=run.jsonl
     gym-bus eval run --config examples/quickstart.yaml budget.rollout.model_calls=3 budget.run.total_tokens=50000
     """  # noqa: D301  \b keeps click from wrapping the examples

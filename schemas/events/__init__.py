@@ -33,7 +33,14 @@ from schemas.events.harness import (
     ToolCallRejected,
     ToolCallRequested,
 )
-from schemas.events.launching import LaunchEnded, LaunchFailed, LaunchLost, LaunchRequested, LaunchTold
+from schemas.events.launching import (
+    LaunchEnded,
+    LaunchFailed,
+    LaunchLost,
+    LaunchRequested,
+    LaunchSettled,
+    LaunchTold,
+)
 from schemas.events.model import (
     BudgetExhausted,
     ModelCallCompleted,
@@ -79,6 +86,7 @@ __all__ = [
     "LaunchFailed",
     "LaunchLost",
     "LaunchRequested",
+    "LaunchSettled",
     "LaunchTold",
     "ModelCallCompleted",
     "ModelCallFailed",

@@ -1,4 +1,4 @@
-"""An agent's own program in a sandbox: asked for by `harness`, run and followed by `sandbox`."""
+"""An agent's own program in a sandbox: asked for and settled by `harness`, run and followed by `sandbox`."""
 
 from __future__ import annotations
 
@@ -82,3 +82,18 @@ class LaunchLost(Answer):
     TYPE: ClassVar[str] = "launch_lost.v1"
 
     reason: str
+
+
+class LaunchSettled(Event):
+    """A program is over, and so are its calls of the model: all `calls` have an answer, `lost` of them only because nobody gave one.
+
+    `budget` says whose budget was used up, if one was, and `limit` which. `launch_id` is the launch's request.
+    """
+
+    TYPE: ClassVar[str] = "launch_settled.v1"
+
+    launch_id: str
+    calls: int
+    lost: int = 0
+    budget: Literal["rollout", "run"] | None = None
+    limit: str | None = None

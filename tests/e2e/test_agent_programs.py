@@ -131,3 +131,15 @@ async def test_a_program_does_a_task(run: RealRun, name: str) -> None:
     assert sum("input" in body or "messages" in body for body in upstream.bodies) == 6
     held = run.cli("doctor")
     assert held.returncode == 0, held.stdout
+
+
+async def test_a_program_whose_budget_is_used_up_is_graded_as_it_stands(run: RealRun) -> None:
+    """However it takes the refusal of its next call: once, with the limit's name."""
+    async with model_at("responses", ModelScript("responses")) as (url, _):
+        budget = "budget.rollout.model_calls=1"
+        done = await asyncio.to_thread(run.cli, *asked(run, "codex_agent", url, budget), timeout_s=200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = [json.loads(line) for line in (run.directory / "out/rollouts.jsonl").read_text().splitlines()]
+    assert row["reward"] == 0.0
+    (session,) = rows(run, "select data->>'$.evidence.stop_reason' as why from events where type = 'session_closed.v1'")
+    assert session["why"] == "budget:model_calls"

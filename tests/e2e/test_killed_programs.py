@@ -13,6 +13,9 @@ from typing import Final
 
 import pytest
 
+from gym_bus.blobs import DirectoryBlobs
+from gym_bus.bus import Stored
+from projections import violations
 from schemas.config import JsonlTaskset, OpenAIModel, Retries, RunConfig
 from schemas.envelope import Envelope
 from schemas.events import (
@@ -28,6 +31,7 @@ from schemas.events import (
 from schemas.harnesses import CodexAgent
 from tests.bench.stage import Stage, stage
 from tests.e2e.test_agent_programs import model_at, write_task
+from tests.support.logs import project
 from tests.support.model_script import ModelScript
 from tests.support.real_run import REPOSITORY
 from tests.support.upstream import Upstream
@@ -91,6 +95,8 @@ async def ended(place: Stage) -> tuple[Counter[type], list[Envelope]]:
     """Wait for the run's end; return how many events there are of each type, and all of them."""
     await place.finished(240)
     events = [event async for event in place.log.read("gym.evt.0.>")]
+    raw: list[Stored] = [stored async for stored in place.admin.read("gym.evt.0.>")]
+    assert violations(project(raw, DirectoryBlobs(place.data_dir / "blobs"))) == {}, "every call has an answer"
     ends = [event.data for event in events if isinstance(event.data, RolloutFinished)]
     assert ends[-1].reward == 1.0
     return Counter(type(event.data) for event in events), events

@@ -339,6 +339,7 @@ _ALL: Final[tuple[Event, ...]] = (
     ),
     events.LaunchFailed(request_id="q", failure=_FAILURE),
     events.LaunchLost(request_id="q", reason="gone"),
+    events.LaunchSettled(launch_id="q", calls=4, lost=1, budget="rollout", limit="model_calls"),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
     events.SandboxLent(request_id="q", borrower=_PARTY, right=3),
     events.SandboxGivenBack(request_id="q", borrower=_PARTY, right=3, is_taken=True),
@@ -406,7 +407,7 @@ def writer_of(data: Event) -> str:
         return "cli"
     kind = type(data).__module__.rpartition(".")[2]
     if kind == "launching":
-        return "harness" if data.TO else "sandbox"
+        return "harness" if data.TO or type(data).__name__ == "LaunchSettled" else "sandbox"
     return "harness" if kind == "aggregate" else kind
 
 

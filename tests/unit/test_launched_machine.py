@@ -13,7 +13,6 @@ from schemas.config import ScriptedModel
 from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
-    BudgetExhausted,
     CheckpointFailed,
     CheckpointRequested,
     CheckpointSaved,
@@ -21,6 +20,7 @@ from schemas.events import (
     LaunchFailed,
     LaunchLost,
     LaunchRequested,
+    LaunchSettled,
     LaunchTold,
     RunCancelled,
     SandboxCloseRequested,
@@ -44,6 +44,7 @@ TOLD = LaunchTold(
     launch_id="go", part=1, items=(ToldItem(kind="said", name="assistant", text="Done."), ToldItem(kind="reply_done"))
 )
 ENDED = LaunchEnded(request_id="go", ended_by="exit", exit_code=0, duration_s=2.0)
+SETTLED = LaunchSettled(launch_id="go", calls=1)
 CLOSING = ("closing", SandboxCloseRequested())
 GONE = SandboxDestroyed(request_id="closing")
 REF = BlobRef(sha256="cd" * 32, size=3)
@@ -105,6 +106,9 @@ def test_the_program_is_launched_once_with_what_the_task_says() -> None:
 
 def test_its_files_are_kept_before_the_machine_is_given_back() -> None:
     case = launched().given(TOLD, ENDED)
+    assert case.decided == []
+    assert "SettleCalls" in case.does()
+    case = case.given(SETTLED)
     (completed,) = case.decided
     assert isinstance(completed, ActivationCompleted)
     assert completed.evidence.answer == "Done."
@@ -123,7 +127,7 @@ def test_its_files_are_kept_before_the_machine_is_given_back() -> None:
 
 def test_files_that_cannot_be_kept_are_the_agents_doing_only_if_that_is_said() -> None:
     for is_terminal, end in ((True, SessionClosed), (False, SessionFailed)):
-        case = launched().given(TOLD, ENDED)
+        case = launched().given(TOLD, ENDED, SETTLED)
         case = case.given(("done", case.decided[0]))
         failure = Failure(kind="checkpoint_failed", message="too large", terminal=is_terminal)
         case = case.given(("keep", case.decided[0]), CheckpointFailed(request_id="keep", failure=failure))
@@ -143,15 +147,18 @@ def test_an_unknown_end_is_never_graded(event: Any, kind: str) -> None:
     """The machine is given back, then the session says why it failed; nothing that is heard later changes that."""
     case = launched().given(TOLD, event)
     assert types(case) == [SandboxCloseRequested]
+    assert "SettleCalls" not in case.does(), "the program may still call"
     case = case.given(CLOSING, ENDED, GONE)
-    (failed,) = case.decided
+    assert case.decided == []
+    assert "SettleCalls" in case.does()
+    (failed,) = case.given(SETTLED).decided
     assert isinstance(failed, SessionFailed)
     assert failed.failure.kind == kind
 
 
 def test_a_lost_machine_fails_the_session() -> None:
     case = launched().given(TOLD, envelope(SandboxLost(reason="oom"), "lost").replaced(actor="sandbox", key="b1"))
-    case = case.given(CLOSING, GONE)
+    case = case.given(CLOSING, GONE, SETTLED)
     (failed,) = case.decided
     assert isinstance(failed, SessionFailed)
     assert failed.failure.kind == "sandbox_lost"
@@ -182,13 +189,16 @@ def test_time_runs_out_for_who_hears_nothing() -> None:
 
 
 def test_a_used_up_budget_of_its_own_may_be_graded_that_of_the_run_not() -> None:
+    """However the program took the refusal."""
     bad = ENDED.replaced(exit_code=1)
-    own = launched().given(TOLD, BudgetExhausted(scope="rollout", limit="model_calls", allowed=1, used=1), bad)
+    own = launched().given(TOLD, bad, SETTLED.replaced(budget="rollout", limit="model_calls"))
     (completed,) = own.decided
     assert isinstance(completed, ActivationCompleted)
     assert completed.evidence.stop_reason == "budget:model_calls"
-    whole = launched().given(BudgetExhausted(scope="run", limit="cost_usd", allowed=1, used=1))
-    assert types(whole) == [SandboxCloseRequested]
+    whole = launched().given(bad, SETTLED.replaced(budget="run", limit="cost_usd")).given(CLOSING, GONE)
+    (failed,) = whole.decided
+    assert isinstance(failed, SessionFailed)
+    assert (failed.failure.kind, failed.failure.terminal) == ("budget_exhausted", True)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ select type, case when fields = '' then [] else string_split(fields, ', ') end a
     ('verifier_request_redriven.v1', ''),
     ('launch_requested.v1', ''),
     ('launch_told.v1', ''),
+    ('launch_settled.v1', ''),
     ('launch_ended.v1', ''),
     ('launch_failed.v1', ''),
     ('launch_lost.v1', ''),

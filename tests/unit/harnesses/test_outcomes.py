@@ -81,8 +81,13 @@ def test_giving_up_is_no_answer(problem: Problem, kind: str, exit_code: int, *, 
     assert "why" in found.message
 
 
-def test_a_complaint_that_it_got_over_counts_for_nothing() -> None:
-    assert isinstance(outcome(ended(), seen(Complained("model", "503"), *WORK)), Evidence)
+@pytest.mark.parametrize("exit_code", [0, 1])
+@pytest.mark.parametrize("is_final", [True, False])
+def test_a_complaint_that_it_got_over_counts_for_nothing(exit_code: int, *, is_final: bool) -> None:
+    """Some call every failed call final, and go on: with a reply of the model that is past."""
+    found = outcome(ended(exit_code=exit_code), seen(Complained("model", "503", is_final=is_final), *WORK))
+    assert isinstance(found, Failure if exit_code else Evidence)
+    assert "503" not in str(found)
 
 
 def test_a_complaint_explains_a_bad_end() -> None:
