@@ -115,7 +115,7 @@ class BoxMachine:
         if not state.lost_reason:
             if state.is_closing:
                 drafts += [_lost(call, ABANDONED) for call in state.calls]
-                drafts += launches.lost(state.launches, ABANDONED)
+                drafts += launches.lost(state.launches, launches.GIVEN_UP)
             return drafts
         if not state.is_lost:
             drafts.append(Draft(SandboxLost(reason=state.lost_reason), state.request_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Effect
@@ -11,6 +12,8 @@ from schemas.base import Frozen
 from schemas.envelope import Envelope
 from schemas.events import LaunchLost, LaunchRequested, LaunchTold
 from schemas.values import Party
+
+GIVEN_UP: Final = "the session gave the machine up before the program had ended"
 
 
 class OpenLaunch(Frozen):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from actors.sandbox.box import ABANDONED, DIED, OVER, BoxMachine, RunCommand
+from actors.sandbox.box import DIED, OVER, BoxMachine, RunCommand
 from actors.sandbox.box_state import BoxState
-from actors.sandbox.launches import FollowLaunch
+from actors.sandbox.launches import GIVEN_UP, FollowLaunch
 from schemas.base import Event
 from schemas.envelope import Envelope
 from schemas.events import (
@@ -72,7 +72,7 @@ def test_it_waits_for_its_machine() -> None:
 
 def test_a_machine_that_is_given_back_ends_it() -> None:
     case = ready().given(GO, told(1), CLOSE)
-    assert lost_of(case) == [ABANDONED]
+    assert lost_of(case) == [GIVEN_UP]
     assert follows(case) == []
 
 

@@ -20,7 +20,7 @@ select
         when 'launch_ended.v1' then 'ended' when 'launch_failed.v1' then 'not started' when 'launch_lost.v1' then 'lost' else 'open'
     end as state,
     ended.data->>'$.ended_by' as ended_by, (ended.data->>'$.exit_code')::integer as exit_code, (ended.data->>'$.duration_s')::double as duration_s,
-    (ended.data->>'$.descendants_killed')::integer as descendants_killed, coalesce(ended.data->>'$.failure.message', ended.data->>'$.reason') as reason,
+    case when ended.type = 'launch_ended.v1' then coalesce((ended.data->>'$.descendants_killed')::integer, 0) end as descendants_killed, coalesce(ended.data->>'$.failure.message', ended.data->>'$.reason') as reason,
     coalesce(told.replies, 0) as replies, coalesce(told.tool_calls, 0) as tool_calls, told.session_id, asked.event_id as launch_id
 from events asked
 left join events ended
