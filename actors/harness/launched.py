@@ -198,7 +198,7 @@ class LaunchedMachine:
         if state.evidence:
             return self._close(state, state.evidence)
         if state.ended:
-            return () if state.is_unsettled else (self._end(state, state.ended),)
+            return (self._end(state, state.ended, state.settled),) if state.settled else ()
         if now >= self._deadline(state):
             message = f"the session was not finished after {state.agent.timeout_s:g} s"
             failure = Failure(kind="agent_timeout", message=message)
@@ -234,9 +234,8 @@ class LaunchedMachine:
         )
 
     @staticmethod
-    def _end(state: LaunchedState, ended: LaunchEnded) -> Draft:
-        limit = state.settled.limit if state.settled else None
-        found = outcome(ended, state.seen, limit)
+    def _end(state: LaunchedState, ended: LaunchEnded, settled: LaunchSettled) -> Draft:
+        found = outcome(ended, state.seen, settled)
         cause = state.ended_id or state.request_id
         if isinstance(found, Failure):
             return Draft(ActivationFailed(activation=1, failure=found), cause)

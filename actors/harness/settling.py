@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from actors.harness.launched import LaunchedState, SettleCalls
 from gym_bus.event_log import Draft, EventLog
 from gym_bus.runtime.drive import Drive, Outcome
 from gym_bus.subjects import AggregateId
-from schemas.base import Frozen
+from schemas.envelope import Envelope
 from schemas.events import (
     BudgetExhausted,
     LaunchSettled,
@@ -18,19 +19,58 @@ from schemas.events import (
     ModelCallLost,
     ModelCallRequested,
 )
+from schemas.values import Failure
 
 SETTLED_WITHIN_S: Final = 5.0
 """How long a gateway has to state that a client of its own is gone; one that was killed never does."""
 LOOK_EVERY_S: Final = 0.2
 
 
-class Calls(Frozen):
-    """The calls of a conversation: how many, the turns of those without an answer, and whose budget was used up."""
+OUTAGES: Final = frozenset(
+    {
+        "transport_unreachable",
+        "transport_timeout",
+        "provider_unavailable",
+        "provider_rate_limited",
+        "provider_auth",
+        "provider_bad_answer",
+        "context_overflow",
+    }
+)
+"""Failures of a last call after which nothing that a program says is to be believed. A refused request may be one of many beside."""
+GONE: Final = Failure(kind="transport_unreachable", message="the gateway was gone before the last call had an answer")
+
+
+@dataclass
+class Calls:
+    """The calls of a conversation: how many, the turns of those without an answer, what came of the last, whose budget was used up."""
 
     count: int = 0
-    open: dict[str, int] = {}  # noqa: RUF012  frozen, and copied by pydantic
+    completed: int = 0
+    open: dict[str, int] = field(default_factory=dict)
+    failure: Failure | None = None
     budget: Literal["rollout", "run"] | None = None
     limit: str | None = None
+
+    def note(self, event: Envelope) -> None:
+        """Fold an event of the conversation."""
+        match event.data:
+            case ModelCallRequested(turn=turn):
+                self.count += 1
+                self.open[event.event_id] = turn
+            case ModelCallCompleted(request_id=call_id):
+                self.open.pop(call_id, None)
+                self.completed, self.failure = self.completed + 1, None
+            case ModelCallFailed(request_id=call_id, failure=failure):
+                self.open.pop(call_id, None)
+                self.failure = failure if failure.kind in OUTAGES else self.failure
+            case ModelCallLost(request_id=call_id):
+                self.open.pop(call_id, None)
+                self.failure = GONE
+            case BudgetExhausted(scope=scope, limit=limit) if self.budget != "run":
+                self.budget, self.limit = scope, limit
+            case _:
+                pass
 
 
 async def settle(drive: Drive[LaunchedState], effect: SettleCalls) -> Outcome:  # noqa: ARG001  all is in the state
@@ -46,31 +86,22 @@ async def settle(drive: Drive[LaunchedState], effect: SettleCalls) -> Outcome:  
     for call_id, turn in calls.open.items():
         await drive.append_sibling(conversation, Draft(ModelCallLost(request_id=call_id, turn=turn), call_id))
     settled = LaunchSettled(
-        launch_id=launch_id, calls=calls.count, lost=len(calls.open), budget=calls.budget, limit=calls.limit
+        launch_id=launch_id,
+        calls=calls.count,
+        completed=calls.completed,
+        lost=len(calls.open),
+        failure=GONE if calls.open else calls.failure,
+        budget=calls.budget,
+        limit=calls.limit,
     )
     return Draft(settled, launch_id)
 
 
 async def _calls(log: EventLog, conversation: AggregateId) -> Calls:
-    count, left = 0, dict[str, int]()
-    budget: Literal["rollout", "run"] | None = None
-    limit: str | None = None
+    calls = Calls()
     async for event in log.read(f"{conversation.prefix}.>"):
-        match event.data:
-            case ModelCallRequested(turn=turn):
-                count += 1
-                left[event.event_id] = turn
-            case (
-                ModelCallCompleted(request_id=call_id)
-                | ModelCallFailed(request_id=call_id)
-                | ModelCallLost(request_id=call_id)
-            ):
-                left.pop(call_id, None)
-            case BudgetExhausted(scope=scope, limit=used_up) if budget != "run":
-                budget, limit = scope, used_up
-            case _:
-                pass
-    return Calls(count=count, open=left, budget=budget, limit=limit)
+        calls.note(event)
+    return calls
 
 
 TABLE: Final[dict[type[Any], Any]] = {SettleCalls: settle}

@@ -18,7 +18,7 @@ from typing import Final
 
 from actors.sandbox import install as installs
 from actors.sandbox import launches
-from actors.sandbox.box_state import ABOUT_A_MACHINE, BoxState, OpenCall, Wanted, asked, stated
+from actors.sandbox.box_state import ABOUT_A_MACHINE, BoxState, OpenCall, Wanted, asked, set_aside, stated
 from actors.sandbox.lending import Lending, asker_of
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import AwaitAnswer, Effect
@@ -27,6 +27,7 @@ from schemas.envelope import Envelope
 from schemas.events import (
     CheckpointFailed,
     CheckpointSaved,
+    RequestParked,
     SandboxDestroyed,
     SandboxFailed,
     SandboxLost,
@@ -87,6 +88,8 @@ class BoxMachine:
         """Fold one event: what the machine itself states, what it is asked, and that its owner's session is over."""
         if (event.actor, event.key) == ("sandbox", state.key):
             return stated(state, event)
+        if event.actor == "sandbox" and isinstance(event.data, RequestParked):
+            return set_aside(state, event.data.request_id)
         if isinstance(event.data, SessionClosed | SessionFailed):
             is_owners = asker_of(event) == state.lending.owner
             is_end = is_owners and not state.is_closing

@@ -133,7 +133,7 @@ def asked(state: BoxState, event: Envelope) -> BoxState:  # noqa: C901, PLR0911,
     asker = asker_of(event)
     match data:
         case SandboxCloseRequested() if asker == lending.owner:
-            if not state.is_over:
+            if not state.is_over and not state.is_closing:
                 return state.replaced(is_closing=True, close_id=request_id)
             is_known = request_id == state.close_id or request_id in state.late_closes
             return state if is_known else state.replaced(late_closes=(*state.late_closes, request_id))
@@ -158,6 +158,18 @@ def asked(state: BoxState, event: Envelope) -> BoxState:  # noqa: C901, PLR0911,
             return state.replaced(wanted=(*state.wanted, Wanted(request_id=request_id)))
         case _:
             return state.replaced(lending=lending.is_asked(event))
+
+
+def set_aside(state: BoxState, request_id: str) -> BoxState:
+    """Fold that a request was answered by whoever could not go on with it."""
+    return _settled(
+        state.replaced(
+            calls=tuple(call for call in state.calls if call.request_id != request_id),
+            launches=launches.without(state.launches, request_id),
+            wanted=tuple(wanted for wanted in state.wanted if wanted.request_id != request_id),
+        ),
+        request_id,
+    )
 
 
 def _has_changed_hands(state: BoxState, data: SandboxLent | SandboxGivenBack) -> BoxState:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from adapters.harnesses.base import Plan, plan_for
 from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Receipt
 from adapters.harnesses.running import Following, begin
 from adapters.harnesses.table import HARNESSES
-from adapters.harnesses.told import told
+from adapters.harnesses.told import size_of, told
 from gym_bus.errors import GymBusError, Permanent
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
@@ -39,6 +39,9 @@ STDERR_MAX_BYTES: Final = 4096
 STDERR_READ_MAX_BYTES: Final = 1024 * 1024
 BEGUN_WITHIN_S: Final = 120.0
 UNKNOWN_MAX: Final = 50
+TOLD_MAX_CHARS: Final = 16 * 1024 * 1024
+ITEM_CHARS: Final = 64
+"""What an item takes in the log beside its words."""
 WORKSPACE: Final = "/box"
 ASIDES: Final = frozenset({"session", "complained", "finished"})
 """What other files than the first may add to an account: the conversation is told by that one."""
@@ -57,6 +60,8 @@ class GoingLaunch:
     receipt: Receipt | None = None
     asides: list[ToldItem] = field(default_factory=list)
     pause_s: float = LOOK_FIRST_S
+    chars: int = 0
+    is_read: bool = False
 
     @classmethod
     async def begun(cls, box: LaunchBox, plan: Plan, launch_id: str, timeout_s: float) -> GoingLaunch:
@@ -66,25 +71,36 @@ class GoingLaunch:
         return cls(launch, first, others)
 
     async def look(self) -> None:
-        """Take in what it has written, and whether it has ended, or wait a while; raises `LaunchUnknown`, `BoxLost`."""
-        self.receipt = await self.launch.wait(0)
+        """Take in a piece of what it has written, and whether it has ended, or wait a while; raises `LaunchUnknown`, `BoxLost`."""
         if self.receipt is None:
-            self.waiting += map(told, await self.first.more())
-            if self.waiting:
-                self.pause_s = LOOK_FIRST_S
-            else:
-                await asyncio.sleep(self.pause_s)
-                self.pause_s = min(2 * self.pause_s, LOOK_MAX_S)
-            return
-        self.waiting += map(told, await self.first.rest())
-        for other in self.others:
-            self.asides += [item for item in map(told, await other.rest()) if item.kind in ASIDES]
+            self.receipt = await self.launch.wait(0)
+        piece = await self.first.next_piece()
+        if piece is not None:
+            self._keep(map(told, piece))
+            self.pause_s = LOOK_FIRST_S
+        elif self.receipt is not None:
+            self._keep(map(told, await self.first.rest()))
+            for other in self.others:
+                self.asides += [item for item in map(told, await other.rest()) if item.kind in ASIDES]
+            self.is_read = True
+        else:
+            await asyncio.sleep(self.pause_s)
+            self.pause_s = min(2 * self.pause_s, LOOK_MAX_S)
+
+    def _keep(self, items: Iterable[ToldItem]) -> None:
+        """Keep what is to be told, so much that a log can hold it; that there was more is told at the end."""
+        for item in items:
+            self.chars += size_of(item) + ITEM_CHARS
+            if self.chars > TOLD_MAX_CHARS:
+                self.first.is_cut = True
+                return
+            self.waiting.append(item)
 
     def taken(self) -> tuple[ToldItem, ...]:
         """Return what is to be told next, so much that an event holds it."""
         size, count = 0, 0
         for item in self.waiting[:ITEMS_AT_ONCE]:
-            size += len(item.text or "")
+            size += size_of(item)
             if count and size > CHARS_AT_ONCE:
                 break
             count += 1
@@ -167,7 +183,7 @@ class LaunchHandlers:
 
 async def _next(going: GoingLaunch, request_id: str, part: int) -> Draft:
     """Return the next piece of a program's account, or its end; raises `LaunchUnknown`, `BoxLost`."""
-    while not going.waiting and going.receipt is None:
+    while not going.waiting and not going.is_read:
         await going.look()
     if items := going.taken():
         return Draft(LaunchTold(launch_id=request_id, part=part, items=items), request_id, str(part))

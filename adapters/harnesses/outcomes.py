@@ -5,19 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from schemas.base import Frozen
-from schemas.events import LaunchEnded
+from schemas.events import LaunchEnded, LaunchSettled
 from schemas.harnesses import ToldItem
 from schemas.tasks import Evidence
-from schemas.values import Failure, FailureKind
+from schemas.values import Failure
 
 STDERR_SHOWN: Final = 600
-KINDS: Final[dict[str, FailureKind]] = {
-    "auth": "provider_auth",
-    "rate_limit": "provider_rate_limited",
-    "overflow": "context_overflow",
-    "model": "provider_unavailable",
-}
-"""What a program gave up for, as failures are called; anything else is the agent's own."""
 
 
 class Seen(Frozen):
@@ -49,33 +42,38 @@ class Seen(Frozen):
 
 
 def outcome(  # noqa: PLR0911  one return a case
-    ended: LaunchEnded, seen: Seen, budget: str | None = None
+    ended: LaunchEnded, seen: Seen, settled: LaunchSettled
 ) -> Evidence | Failure:
-    """Return what a session is to be closed with; `budget` is the limit of the rollout's own budget that was used up, if one was."""
+    """Return what a session is to be closed with.
+
+    What the program tells of itself lies in files that the agent can write: it can make an end a failure, and never one of the model's,
+    nor an outage an end. Whether the model answered is the gateway's word (`settled`).
+    """
     seen = seen.with_items(ended.asides)
-    if budget is not None:
-        return Evidence(answer=seen.answer, stop_reason=f"budget:{budget}", turns=seen.replies)
+    if settled.budget == "rollout":
+        return Evidence(answer=seen.answer, stop_reason=f"budget:{settled.limit}", turns=settled.completed)
     if ended.ended_by == "timeout":
         message = f"the agent's program was not finished after {ended.duration_s:.0f} s"
         return Failure(kind="agent_timeout", message=message)
-    complaint = seen.complaint if seen.complaint and (seen.complaint.is_final or ended.exit_code != 0) else None
-    if complaint is not None and complaint.name == "steps":
-        return Evidence(answer=seen.answer, stop_reason="max_steps", turns=seen.replies)
+    if settled.failure is not None:
+        return settled.failure
+    complaint = seen.complaint if seen.complaint and seen.complaint.is_final else None
+    if complaint is not None and complaint.name == "steps" and settled.completed:
+        return Evidence(answer=seen.answer, stop_reason="max_steps", turns=settled.completed)
     if complaint is not None:
-        kind = KINDS.get(complaint.name or "", "agent_failed")
-        is_terminal = kind == "context_overflow"
-        return Failure(kind=kind, message=f"the agent gave up: {complaint.text}", stage="agent", terminal=is_terminal)
+        return Failure(kind="agent_failed", message=f"the agent gave up: {complaint.text}")
     if ended.ended_by == "stopped" or ended.exit_code != 0:
-        return Failure(kind="agent_failed", message=_ended_badly(ended))
-    if seen.replies == 0:
-        return Failure(kind="agent_failed", message="the agent's program ended well and told of no reply of the model")
-    return Evidence(answer=seen.answer, stop_reason="stop", turns=seen.replies)
+        return Failure(kind="agent_failed", message=_ended_badly(ended, seen))
+    if settled.completed == 0:
+        return Failure(kind="agent_failed", message="the agent's program ended well, and the model was never heard")
+    return Evidence(answer=seen.answer, stop_reason="stop", turns=settled.completed)
 
 
-def _ended_badly(ended: LaunchEnded) -> str:
+def _ended_badly(ended: LaunchEnded, seen: Seen) -> str:
     how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
     how = "a wish to stop" if ended.ended_by == "stopped" else how
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower()]
-    said = "; ".join(telling or lines[-1:])[:STDERR_SHOWN]
+    complaint = [seen.complaint.text or ""] if seen.complaint else []
+    said = "; ".join(complaint or telling or lines[-1:])[:STDERR_SHOWN]
     return f"the agent's program ended by {how}" + (f"; it said: {said}" if said else "")

@@ -70,11 +70,16 @@ class Following:
 
     async def more(self) -> list[Item]:
         """Return what came since the last time, 1 MiB of the file at most; nothing of a document, which is read at its end."""
-        if self._trace.is_document:
-            return []
+        return await self.next_piece() or []
+
+    async def next_piece(self) -> list[Item] | None:
+        """Return what the next MiB of the file says, None if there is nothing more of it now, or for a document."""
+        if self._trace.is_document or self.is_cut:
+            return None
         content = await self._launch.read(self._trace.where, self._offset, max_bytes=READ_MAX_BYTES)
         self._offset += len(content)
-        return self.reader.feed(content)
+        self.is_cut = self._offset >= TRACE_MAX_BYTES
+        return self.reader.feed(content) if content else None
 
     async def rest(self) -> list[Item]:
         """Return all that is left when the launch has ended."""

@@ -92,6 +92,7 @@ class Finished:
 Item = SessionNamed | Said | Thought | ToolAsked | ToolDone | ReplyDone | Compacted | Complained | Finished
 
 MESSAGE_MAX: Final = 2000
+_ADDRESS: Final = re.compile(r"https?://\S+")
 _TOKEN: Final = re.compile(r"/a/gbt\.[A-Za-z0-9_.-]+")
 
 
@@ -101,9 +102,9 @@ def complaint(message: str, *, is_final: bool = False) -> Complained:
     Agents name the address that they called, in which the token is: it is left out.
     """
     message = _TOKEN.sub("/a/[token]", message)
-    lowered = message.lower()
+    lowered = _ADDRESS.sub("", message.lower())  # a port is no status
     for problem, signs in _SIGNS.items():
-        if any(sign in lowered for sign in signs):
+        if any(re.search(rf"\b{sign}\b" if sign.isdigit() else re.escape(sign), lowered) for sign in signs):
             return Complained(problem, message[:MESSAGE_MAX], is_final)
     return Complained("other", message[:MESSAGE_MAX], is_final)
 

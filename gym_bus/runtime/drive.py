@@ -109,6 +109,7 @@ class Drive(Generic[S]):
         self.on_broken: Callable[[], None] = lambda: None
         self.opens: Callable[[Envelope], bool] = lambda _: True
         self.takes_from_living = False
+        self.may_have_missed = False
         self._request = request
         self._begin = begin
         self._inbox: asyncio.Queue[Envelope | _Done | Wake] = asyncio.Queue()

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import structlog
@@ -23,7 +24,7 @@ from gym_bus.event_log import Draft, Held
 from gym_bus.runtime.drive import REREAD, Drive, Shell
 from gym_bus.runtime.presence import Presence
 from gym_bus.settings import Settings
-from gym_bus.subjects import AggregateId, parse_event
+from gym_bus.subjects import AggregateId, event_subject, parse_event, run_aggregate
 from schemas.base import Event
 from schemas.envelope import Envelope
 from schemas.events import RequestParked
@@ -35,6 +36,8 @@ log = structlog.get_logger(__name__)
 
 ANSWERED_KEPT: Final = 20_000
 RUN_FACTS_KEPT: Final = 1_000
+CLOCKS_DIFFER: Final = timedelta(seconds=10)
+"""By how much the clocks of hosts may differ: what was asked for at about the time a worker began may be older than that."""
 SWEEP_S: Final = 0.25
 REREAD_MAX_S: Final = 30.0
 REREADS_A_SWEEP: Final = 16
@@ -97,6 +100,7 @@ class Worker:
     _group: asyncio.TaskGroup | None = None
     _is_stopped: bool = False
     _run_facts: OrderedDict[str, Envelope] = field(default_factory=OrderedDict)
+    _hears_since: datetime | None = None
     _fetching: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def run(self, places: Sequence[tuple[str, Slots]]) -> None:
@@ -111,6 +115,7 @@ class Worker:
             for kind, event in self.role.hears_run:
                 pattern = f"gym.live.*.*.{RUN_LEVEL}.{kind}.*.{event.subject_kind()}"
                 await stack.enter_async_context(bus.listen(pattern, self._on_run_fact))
+            self._hears_since = self.shell.clock.now()
             for place, slots in places:
                 self._fetching.append(group.create_task(bus.work(self.role.kind, place, slots, self.taker(slots))))
             group.create_task(self._sweep())
@@ -194,6 +199,7 @@ class Worker:
             drive.offer(request)
             return
         drive = self.role.make(self.shell, target, request)
+        drive.may_have_missed = self._hears_since is None or request.recorded_at <= self._hears_since + CLOCKS_DIFFER
         holding.drive = drive
         drive.is_redriven = isinstance(delivery, Redriven)
         drive.deliveries[request.event_id] = delivery
@@ -206,6 +212,15 @@ class Worker:
         if fact := self._run_facts.get(drive.aggregate.run_id):
             drive.offer(fact)
         self._spawn(self._run(drive))
+
+    async def _catch_up(self, drive: Drive[Any]) -> None:
+        """Tell a drive what was said of its whole run before this worker could hear it."""
+        if drive.aggregate.run_id in self._run_facts:
+            return
+        for _, kind in self.role.hears_run:
+            run = run_aggregate(drive.aggregate.run_id)
+            if event := await self.shell.log.last(event_subject(run, kind.subject_kind())):
+                drive.offer(event)
 
     def _register(self, drive: Drive[Any]) -> None:
         self.drives[drive.aggregate] = drive
@@ -229,6 +244,8 @@ class Worker:
         held_back: float | None = 0.05
         try:
             try:
+                if drive.may_have_missed:
+                    await self._catch_up(drive)
                 await drive.run(self._tasks())
             except Exception:
                 drive.on_broken()

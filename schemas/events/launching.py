@@ -87,13 +87,16 @@ class LaunchLost(Answer):
 class LaunchSettled(Event):
     """A program is over, and so are its calls of the model: all `calls` have an answer, `lost` of them only because nobody gave one.
 
-    `budget` says whose budget was used up, if one was, and `limit` which. `launch_id` is the launch's request.
+    `completed` of them were answered by the model; `failure` is what came of the last one, if that was no answer. `budget` says whose
+    budget was used up, if one was, and `limit` which. `launch_id` is the launch's request.
     """
 
     TYPE: ClassVar[str] = "launch_settled.v1"
 
     launch_id: str
     calls: int
+    completed: int = 0
     lost: int = 0
+    failure: Failure | None = None
     budget: Literal["rollout", "run"] | None = None
     limit: str | None = None

@@ -12,7 +12,14 @@ from adapters.benchmarks.base import Grade
 from gym_bus.errors import BusUnavailable
 from gym_bus.settings import Settings
 from schemas.config import ScriptedModel, SimpleAgent
-from schemas.events import ModelCallRequested, RolloutFinished, RunCancelRequested, VerdictIssued, VerdictRequested
+from schemas.events import (
+    ModelCallRequested,
+    RolloutFinished,
+    RunCancelRequested,
+    SessionFailed,
+    VerdictIssued,
+    VerdictRequested,
+)
 from schemas.ids import RUN_LEVEL
 from schemas.tasks import Evidence
 from tests.support import world as world_module
@@ -165,6 +172,36 @@ def test_an_ending_that_was_not_heard_back_is_read_before_a_cancelled_run_is_cou
         monkeypatched.undo()
         assert until
         assert (finished.state, finished.scored, finished.missing) == ("cancelled", 1, 0)
+        check_log(world.events())
+        check_invariants(world)
+        await world.stop()
+
+    run_virtual(scenario())
+
+
+def test_who_takes_a_session_over_after_its_run_was_cancelled_knows_of_it() -> None:
+    """The cancel was said when nobody heard: it is read, and the session ends instead of going on."""
+
+    async def scenario() -> None:
+        world = World(tasks=1)
+        world.start_host("c0", ("collector", "sandbox", "verifier"))
+        harness = world.start_host("a0", ("harness",))
+        await world.request_run("r1", config(model=ScriptedModel(latency_s=20)))
+        await first_try(world)
+        harness.kill()
+        await asyncio.sleep(1)
+        await world.control("r1", RunCancelRequested(reason="enough"), "1")
+        await asyncio.sleep(2)
+        world.start_host("a1", ("harness",))
+        taken_at = asyncio.get_running_loop().time()
+        async with asyncio.timeout(60):
+            while not world.events(SessionFailed):
+                await asyncio.sleep(0.1)
+        assert asyncio.get_running_loop().time() - taken_at < 10
+        assert len(world.events(ModelCallRequested)) == 1, "nothing more is asked for"
+        finished = await world.finished("r1")
+        assert (finished.state, finished.missing) == ("cancelled", 1)
+        await world.quiet()
         check_log(world.events())
         check_invariants(world)
         await world.stop()

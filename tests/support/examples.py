@@ -339,7 +339,9 @@ _ALL: Final[tuple[Event, ...]] = (
     ),
     events.LaunchFailed(request_id="q", failure=_FAILURE),
     events.LaunchLost(request_id="q", reason="gone"),
-    events.LaunchSettled(launch_id="q", calls=4, lost=1, budget="rollout", limit="model_calls"),
+    events.LaunchSettled(
+        launch_id="q", calls=4, completed=2, lost=1, failure=_FAILURE, budget="rollout", limit="model_calls"
+    ),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
     events.SandboxLent(request_id="q", borrower=_PARTY, right=3),
     events.SandboxGivenBack(request_id="q", borrower=_PARTY, right=3, is_taken=True),

@@ -44,7 +44,7 @@ TOLD = LaunchTold(
     launch_id="go", part=1, items=(ToldItem(kind="said", name="assistant", text="Done."), ToldItem(kind="reply_done"))
 )
 ENDED = LaunchEnded(request_id="go", ended_by="exit", exit_code=0, duration_s=2.0)
-SETTLED = LaunchSettled(launch_id="go", calls=1)
+SETTLED = LaunchSettled(launch_id="go", calls=1, completed=1)
 CLOSING = ("closing", SandboxCloseRequested())
 GONE = SandboxDestroyed(request_id="closing")
 REF = BlobRef(sha256="cd" * 32, size=3)

@@ -111,9 +111,12 @@ class Launch:
         """Return the receipt, None if there is none yet; raises `LaunchUnknown` for one that cannot be read."""
         try:
             content = await self._get(RECEIPT, RECEIPT_MAX_BYTES)
-            return None if content is None else Receipt.model_validate_json(content)
+            receipt = None if content is None else Receipt.model_validate_json(content)
         except (ValidationError, TooLarge) as error:
             raise LaunchUnknown(f"the receipt of launch {self._id} is none: {str(error)[:200]}") from error
+        if receipt and receipt.launch_id != self._id:
+            raise LaunchUnknown(f"the receipt of launch {self._id} names another one")
+        return receipt
 
     async def wait(self, within_s: float) -> Receipt | None:
         """Return the receipt as soon as there is one; None if after `within_s` it still runs, or was never begun.

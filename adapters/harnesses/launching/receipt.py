@@ -12,8 +12,8 @@ from schemas.base import Frozen
 class Stream(Frozen):
     """One output: how many bytes there were, and how many of them are kept."""
 
-    bytes: int = Field(ge=0)
-    kept: int = Field(ge=0)
+    bytes: int = Field(ge=0, le=2**53)
+    kept: int = Field(ge=0, le=2**53)
     truncated: bool
 
 
@@ -26,14 +26,14 @@ class Receipt(Frozen):
 
     launch_id: str
     ended_by: Literal["exit", "timeout", "stopped"]
-    exit_code: int | None
-    signal: int | None
+    exit_code: int | None = Field(ge=-(2**31), lt=2**31)
+    signal: int | None = Field(ge=0, lt=2**31)
     was_started: bool
     started_at: float
     ended_at: float
-    duration_s: float
-    descendants_killed: int
+    duration_s: float = Field(ge=0, le=2**31)
+    descendants_killed: int = Field(ge=0, lt=2**31)
     is_clean: bool
-    error: str | None
+    error: str | None = Field(max_length=65_536)
     stdout: Stream
     stderr: Stream

@@ -2,11 +2,11 @@
 -- model was asked and answered is in `model_calls`. `launches` has a row a launch; one without an end is under way, or its run was cut off.
 create or replace view trajectory as
 select
-    run_id, rollout_id, attempt, recorded_at, (data->>'$.launch_id') as launch_id, (data->>'$.part')::integer as part, item.place,
+    run_id, rollout_id, attempt, recorded_at, (data->>'$.launch_id') as launch_id, try_cast(data->>'$.part' as integer) as part, item.place,
     item.told->>'$.kind' as kind, item.told->>'$.name' as name, item.told->>'$.id' as id, item.told->>'$.text' as text,
-    (item.told->>'$.exit_code')::integer as exit_code, (item.told->>'$.is_error')::boolean as is_error,
-    (item.told->>'$.duration_s')::double as duration_s, (item.told->>'$.input_tokens')::bigint as input_tokens,
-    (item.told->>'$.output_tokens')::bigint as output_tokens, shard, seq
+    try_cast(item.told->>'$.exit_code' as integer) as exit_code, try_cast(item.told->>'$.is_error' as boolean) as is_error,
+    try_cast(item.told->>'$.duration_s' as double) as duration_s, try_cast(item.told->>'$.input_tokens' as bigint) as input_tokens,
+    try_cast(item.told->>'$.output_tokens' as bigint) as output_tokens, shard, seq
 from (
     select *, unnest(list_transform(from_json(data->'$.items', '["json"]'), lambda told, place: {told: told, place: place})) as item
     from events where type = 'launch_told.v1'
@@ -14,13 +14,13 @@ from (
 
 create or replace view launches as
 select
-    asked.run_id, asked.rollout_id, asked.attempt, asked.data->>'$.agent.type' as agent, (asked.data->>'$.activation')::integer as activation,
+    asked.run_id, asked.rollout_id, asked.attempt, asked.data->>'$.agent.type' as agent, try_cast(asked.data->>'$.activation' as integer) as activation,
     asked.recorded_at as asked_at, ended.recorded_at as ended_at,
     case ended.type
         when 'launch_ended.v1' then 'ended' when 'launch_failed.v1' then 'not started' when 'launch_lost.v1' then 'lost' else 'open'
     end as state,
-    ended.data->>'$.ended_by' as ended_by, (ended.data->>'$.exit_code')::integer as exit_code, (ended.data->>'$.duration_s')::double as duration_s,
-    case when ended.type = 'launch_ended.v1' then coalesce((ended.data->>'$.descendants_killed')::integer, 0) end as descendants_killed, coalesce(ended.data->>'$.failure.message', ended.data->>'$.reason') as reason,
+    ended.data->>'$.ended_by' as ended_by, try_cast(ended.data->>'$.exit_code' as integer) as exit_code, try_cast(ended.data->>'$.duration_s' as double) as duration_s,
+    case when ended.type = 'launch_ended.v1' then coalesce(try_cast(ended.data->>'$.descendants_killed' as integer), 0) end as descendants_killed, coalesce(ended.data->>'$.failure.message', ended.data->>'$.reason') as reason,
     coalesce(told.replies, 0) as replies, coalesce(told.tool_calls, 0) as tool_calls, told.session_id, asked.event_id as launch_id
 from events asked
 left join events ended
