@@ -266,9 +266,12 @@ class Exchange:
         hides_usage = self._hides_usage(request)
         relay = self._relay = Relay(self.backend.dialect, writer, self.clock, self._tokens, hides_usage=hides_usage)
         async for chunk in incoming.chunks:
-            if ready := relay.feed(chunk):
+            for ready in relay.feed(chunk):
+                is_first = not self.outlet.has_begun
                 self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS))
                 await self.outlet.put(ready)
+                if is_first:  # it leaves before the rest is read
+                    await asyncio.sleep(0)
             if relay.is_whole:  # some servers keep the connection open, some break it off
                 break
         held = relay.end()

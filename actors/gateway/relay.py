@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from typing import Final
 
 from gym_bus.clock import Clock
 from providers.dialects import Dialect, Malformed, StreamWriter
 from providers.dialects.folding import Folding
 from providers.dialects.sound import sound
-from providers.dialects.sse import EventSplitter
+from providers.dialects.sse import EventSplitter, ServerEvent
 from providers.models.backends import ANSWER_MAX_BYTES, object_of
 from providers.models.token_reading import TokenReading
 from schemas.conversation import Delta, Part, PartGrew, Reply, ReplyBroke
@@ -57,24 +58,38 @@ class Relay:
         self._held: list[bytes] = []
         self._size = 0
 
-    def feed(self, chunk: bytes) -> bytes:
-        """Return what goes to the client now that `chunk` has come; raises `Malformed`."""
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield what goes to the client now that `chunk` has come; raises `Malformed`.
+
+        Of what comes with the first word of an answer, that word is yielded before the rest is read.
+        """
         self._size += len(chunk)
         if self._size > ANSWER_MAX_BYTES:
             msg = f"an answer of more than {ANSWER_MAX_BYTES:,} bytes"
             raise Malformed(msg)
         ready: list[bytes] = []
         for event in self._splitter.feed(chunk):
-            pieces = [self._rewritten(delta) for delta in self._reader.feed(event.name, event.data)]
-            if self._tokens and event.data != DONE:
-                with contextlib.suppress(Malformed):  # a ping, which the reader has passed over too
-                    self._tokens.feed(object_of(event.data.encode()))
-            if self._writer is None:
-                is_hidden = self._hides_usage and not pieces and _says_only_usage(event.data)
-                pieces = [] if is_hidden else [event.raw]
-            is_last = self._folding.is_whole or self._held or event.data == DONE
-            (self._held if is_last else ready).extend(pieces)
-        return b"".join(ready)
+            was_silent = self.first_at is None
+            ready += self._pieces(event)
+            if was_silent and self.first_at is not None and ready:
+                yield b"".join(ready)
+                ready = []
+        if ready:
+            yield b"".join(ready)
+
+    def _pieces(self, event: ServerEvent) -> list[bytes]:
+        """Return what of an event goes to the client now; from the answer's end on it is held."""
+        pieces = [self._rewritten(delta) for delta in self._reader.feed(event.name, event.data)]
+        if self._tokens and event.data != DONE:
+            with contextlib.suppress(Malformed):  # a ping, which the reader has passed over too
+                self._tokens.feed(object_of(event.data.encode()))
+        if self._writer is None:
+            is_hidden = self._hides_usage and not pieces and _says_only_usage(event.data)
+            pieces = [] if is_hidden else [event.raw]
+        if self._folding.is_whole or self._held or event.data == DONE:
+            self._held.extend(pieces)
+            return []
+        return pieces
 
     def end(self) -> bytes:
         """Return what was held, when nothing more comes; raises `Malformed` if the answer is not whole."""
