@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class _JumpingSelector(selectors.SelectSelector):
+class _JumpingSelector(selectors.PollSelector):
     """A selector that, with nothing ready, moves the clock instead of sleeping."""
 
     def __init__(self) -> None:

@@ -94,7 +94,9 @@ def test_a_lock_that_was_handed_on_lasts_as_long_as_the_heir(tmp_path: Path) -> 
         assert is_locked(path)
         pidfd = os.pidfd_open(child)
         os.kill(child, signal.SIGKILL)
-        assert select.select([pidfd], [], [], 10)[0], "it does not end"
+        ending = select.poll()
+        ending.register(pidfd, select.POLLIN)
+        assert ending.poll(10_000), "it does not end"
         os.close(pidfd)
         assert not is_locked(path)
 
