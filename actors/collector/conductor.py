@@ -167,7 +167,7 @@ class Conductor:
         is_idle = not self._active and not self._orphaned and not self._broken
         if state.cancelled is not None:
             return self._finish("cancelled") if is_idle else None
-        if is_idle and (self._spent or not (self._fresh or self._due)):
+        if is_idle and (self._spent or not (self._fresh or self._due or self._left)):
             return self._finish("cancelled" if self._spent else "completed")
         for kind, reason in (("failure", self._halted), ("store", self.admission.refusal)):
             if reason and not self._active:

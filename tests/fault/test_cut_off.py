@@ -16,6 +16,9 @@ from schemas.events import (
     ModelCallRequested,
     RolloutFinished,
     RunCancelRequested,
+    RunFinished,
+    RunPaused,
+    RunResumeRequested,
     SessionFailed,
     VerdictIssued,
     VerdictRequested,
@@ -203,6 +206,40 @@ def test_who_takes_a_session_over_after_its_run_was_cancelled_knows_of_it() -> N
         assert (finished.state, finished.missing) == ("cancelled", 1)
         await world.quiet()
         check_log(world.events())
+        check_invariants(world)
+        await world.stop()
+
+    run_virtual(scenario())
+
+
+def test_a_run_whose_last_rollout_breaks_off_again_and_again_pauses() -> None:
+    """It is not over while one of its rollouts has not ended; when it goes on, so does that one."""
+
+    async def scenario() -> None:
+        settings = Settings(ack_wait_s=2.0, lease_s=1.5, reread_s=0.5, append_patience_s=2)
+        world = World(tasks=1, settings=settings)
+        world.start_host()
+        await asyncio.sleep(0.001)
+        bus = world.hosts["h0"].buses["collector"]
+        append, is_away = bus.append, True
+
+        async def refusing(subject: str, body: bytes, *, fence: str, expected: int) -> int:
+            if is_away and subject.split(".")[4] != RUN_LEVEL:
+                raise BusUnavailable("no answer")
+            return await append(subject, body, fence=fence, expected=expected)
+
+        monkeypatched = pytest.MonkeyPatch()
+        monkeypatched.setattr(bus, "append", refusing)
+        await world.request_run("r1", config(num_repeats=1))
+        async with asyncio.timeout(600):
+            while not world.events(RunPaused):
+                await asyncio.sleep(1)
+        assert not world.events(RunFinished)
+        is_away = False
+        await world.control("r1", RunResumeRequested(config_digest="digest"), "1")
+        finished = await world.finished("r1")
+        monkeypatched.undo()
+        assert (finished.state, finished.scored) == ("completed", 1)
         check_invariants(world)
         await world.stop()
 
