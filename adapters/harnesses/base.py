@@ -125,7 +125,6 @@ class Harness:
     resumes: bool = False
     memory_mib: int = 1024
     processes: int = 256
-    first_call_s: float = 60
 
 
 def plan_for(harness: Harness, activation: Activation) -> Plan:

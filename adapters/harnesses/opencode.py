@@ -146,5 +146,4 @@ OPENCODE: Final = Harness(
     grants=frozenset({"model", "mcp"}),
     resumes=True,
     memory_mib=2048,
-    first_call_s=180,
 )
