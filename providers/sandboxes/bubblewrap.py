@@ -97,8 +97,10 @@ class BubblewrapProvider:
         shell, room = await self._make(label)
 
         async def forget() -> None:
-            del self._boxes[label]
-            await self._rooms.remove(room)
+            try:
+                await self._rooms.remove(room)
+            finally:  # not before: who closes the provider waits for what is still in here
+                del self._boxes[label]
 
         box = self._boxes[label] = BubblewrapBox(label, shell, self._limits, self._ledger, forget, self._private)
         return box

@@ -128,8 +128,10 @@ class DockerProvider:
             raise
 
         async def forget() -> None:
-            del self._boxes[label]
-            await self._rooms.remove(room)
+            try:
+                await self._rooms.remove(room)
+            finally:  # not before: who closes the provider waits for what is still in here
+                del self._boxes[label]
 
         box = self._boxes[label] = DockerBox(label, shell, self._config.limits, self._ledger, forget, self._private)
         return box

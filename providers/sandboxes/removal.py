@@ -1,7 +1,11 @@
-"""Removing a directory that a stranger has filled: however deep, however locked, whatever its names; no link is followed."""
+"""Removing a directory that a stranger has filled: however deep, however locked, whatever its names; no link is followed.
+
+Another removal of the same directory, or of one above or below it, may be under way: whoever comes second finds it gone.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -10,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+REFILLS_MAX: Final = 1_000  # how often something may appear in a directory that was just emptied
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -20,19 +25,43 @@ def remove_tree(path: Path) -> None:
     files bounds how deep it may be. The names that are given there cannot be known beforehand.
     """
     mark = f".{secrets.token_hex(8)}-"
-    if not os.path.lexists(path):
-        return
-    with _opened(str(path)) as top:
-        waiting = _cleared(top, top, mark, 0)
-        moved = len(waiting)
+    with suppress(FileNotFoundError), _opened(str(path)) as top:
+        moved = refills = 0
+        waiting = ["."]
         while waiting:
             name = waiting.pop()
-            with _opened(name, top) as inner:
-                found = _cleared(inner, top, mark, moved)
+            found = _emptied(name, top, mark, moved)
             moved += len(found)
+            if not _is_removed(name, top, path):
+                refills += 1
+                if refills > REFILLS_MAX:
+                    raise OSError(errno.ENOTEMPTY, "something goes on writing into it", str(path))
+                waiting.append(name)
             waiting += found
+
+
+def _emptied(name: str, top: int, mark: str, number: int) -> list[str]:
+    try:
+        with _opened(name, top) as inner:
+            return _cleared(inner, top, mark, number)
+    except FileNotFoundError:  # another removal has taken it
+        return []
+
+
+def _is_removed(name: str, top: int, path: Path) -> bool:
+    """Remove what was just emptied; False if something is in it again."""
+    try:
+        if name == ".":
+            path.rmdir()
+        else:
             os.rmdir(name, dir_fd=top)
-    path.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        return False
+    return True
 
 
 def _cleared(handle: int, top: int, mark: str, number: int) -> list[str]:

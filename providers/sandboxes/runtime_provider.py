@@ -129,9 +129,11 @@ class RuntimeProvider:
             raise
 
         async def forget() -> None:
-            del self._boxes[label]
-            await self._forget(room, keeper)
-            await self._rooms.remove(room)
+            try:
+                await self._forget(room, keeper)
+                await self._rooms.remove(room)
+            finally:  # not before: who closes the provider waits for what is still in here
+                del self._boxes[label]
 
         box = self._boxes[label] = LocalBox(label, shell, self._limits, self._ledger, forget)
         return box

@@ -163,8 +163,10 @@ class UnsafeLocalProvider:
             raise CreateFailed(f"sandbox {label}: {error}") from error
 
         async def forget() -> None:
-            del self._boxes[label]
-            await self._rooms.remove(room)
+            try:
+                await self._rooms.remove(room)
+            finally:  # not before: who closes the provider waits for what is still in here
+                del self._boxes[label]
 
         box = self._boxes[label] = UnsafeLocalBox(label, shell, self._limits, self._ledger, forget)
         return box

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,31 @@ def test_locks_do_not_matter_to_root_nor_to_the_owner(tmp_path: Path, uid: int) 
 
 def test_what_is_gone_is_gone(tmp_path: Path) -> None:
     remove_tree(tmp_path / "never-there")
+
+
+def test_removals_of_a_directory_and_of_one_inside_it_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """A machine's destruction may still be clearing its room when its process clears all of its rooms."""
+    for _ in range(30):
+        top = tmp_path / "top"
+        for number in range(200):
+            (top / "room" / "work" / f"d{number}" / "deep" / "deeper").mkdir(parents=True)
+            (top / "room" / "work" / f"d{number}" / "file").touch()
+        with ThreadPoolExecutor(3) as pool:
+            for each in [pool.submit(remove_tree, path) for path in (top / "room", top, top / "room" / "work")]:
+                each.result(60)
+        assert not top.exists()
+
+
+def test_a_directory_that_is_filled_without_end_is_an_error_and_no_endless_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "top").mkdir()
+    rmdir = Path.rmdir
+
+    def refilled(self: Path) -> None:
+        (self / "again").touch()
+        rmdir(self)
+
+    monkeypatch.setattr(Path, "rmdir", refilled)
+    with pytest.raises(OSError, match="goes on writing"):
+        remove_tree(tmp_path / "top")

@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -16,7 +18,7 @@ from typing import Any, Final, get_args
 import pytest
 
 from gym_bus.errors import Permanent
-from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxProvider
+from providers.sandboxes import Box, BoxLost, CreateFailed, SandboxProvider, rooms
 from providers.sandboxes.base import Capability
 from providers.sandboxes.capabilities import (
     JobStatus,
@@ -31,6 +33,7 @@ from providers.sandboxes.capabilities import (
     WithWayOut,
 )
 from providers.sandboxes.remote import RemoteBox
+from providers.sandboxes.removal import remove_tree
 from tests.support.boxes import (
     LIMITS,
     LOCAL,
@@ -361,6 +364,27 @@ async def test_closing_the_provider_destroys_every_box(tmp_path: Path, provider:
     await provider.aclose()
     assert await until_gone(sleep)
     assert not any(box.is_alive for box in boxes)
+
+
+@pytest.mark.parametrize("kind", LOCAL)
+async def test_closing_the_provider_waits_for_files_that_are_being_removed(
+    provider: SandboxProvider, box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or they would be removed by two at once, and what is left of a box would outlive its process."""
+    begun = threading.Event()
+
+    def slowly(path: Path) -> None:
+        begun.set()
+        time.sleep(0.2)
+        remove_tree(path)
+
+    monkeypatch.setattr(rooms, "remove_tree", slowly)
+    await box.exec("mkdir d", key="k", timeout_s=30)
+    leaving = asyncio.create_task(box.destroy())
+    assert await asyncio.to_thread(begun.wait, 20)
+    await provider.aclose()
+    assert leaving.done()
+    await leaving
 
 
 @pytest.fixture(params=REMOTE)

@@ -47,6 +47,7 @@ class RemoteBox(Generic[M]):
         self._is_lost = False
         self._is_destroyed = False
         self._is_ended = False
+        self._ending = asyncio.Lock()
         self._is_paused = False
         self._lifetime_s = place.lifetime_s
 
@@ -120,9 +121,10 @@ class RemoteBox(Generic[M]):
     async def destroy(self) -> None:
         """End everything in the machine and remove it; safe to repeat."""
         self._is_destroyed = True
-        if not self._is_ended:
-            await self._end()
-            self._is_ended = True
+        async with self._ending:
+            if not self._is_ended:
+                await self._end()
+                self._is_ended = True
 
     async def _exec(self, command: str, key: str, timeout_s: float, user: str | None) -> ExecResult:
         async with self._in_turn():
