@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Final
 
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, SandboxUnavailable
-from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, Tools, argv, with_filter
+from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, Tools, argv, seen, with_filter
+from providers.sandboxes.bubblewrap_spare import Laid, Spare, spawned
 from providers.sandboxes.capabilities import Terminal
 from providers.sandboxes.control_groups import BoxGroup, Groups, memory_hierarchy, remove_groups_of
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
+from providers.sandboxes.own_views import OwnViews
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from providers.sandboxes.seccomp import filter_to_read
-from providers.sandboxes.shared_directories import shown
+from providers.sandboxes.shared_directories import shown as allowed
 from providers.sandboxes.side_terminal import SideTerminal
 from providers.sandboxes.standing_shell import StandingShell
 from schemas.network import parse_hosts
@@ -65,6 +67,8 @@ class BubblewrapProvider:
         self._tools: Tools | None = None
         self._boxes: dict[str, BubblewrapBox] = {}
         self._groups: Groups | None = None
+        self._views = OwnViews()
+        self._spare = Spare(self._rooms, self._laid)
 
     @property
     def name(self) -> str:
@@ -112,6 +116,7 @@ class BubblewrapProvider:
     async def aclose(self) -> None:
         """Destroy every machine still alive."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._spare.aclose())
             for box in list(self._boxes.values()):
                 group.create_task(box.destroy())
         self._ledger.close()
@@ -121,30 +126,48 @@ class BubblewrapProvider:
 
     async def _make(self, label: str) -> tuple[StandingShell, Room]:
         """Start a box and wait for its shell; nothing is left if that fails."""
-        uid = FIRST_UID + secrets.randbelow(65_536) if self._is_root else os.getuid()
-        shared = shown(self._shared, self._work_dir, to_others=self._is_root)
+        shell, process = None, None
         try:
-            tools = self._tools = self._tools or _find_tools(self._rooms.own, is_root=self._is_root)
-            groups = self._groups = self._groups or Groups(self._rooms.own)
-            room, shell = self._rooms.make(label, uid, self._limits.disk_mib), None
+            laid, process = await self._spare.taken() or (self._laid(), None)
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error
-        command, memory = argv(tools, room, self._limits, shared), self._bounded(groups, room)
+        room, memory = laid.room, laid.memory
+        is_inside = process is not None
         try:
-            shell = StandingShell(_spawn(command), room, self._limits, memory=memory, freezes_in=groups)
-            await shell.start()
+            process = process or spawned(laid.command)
+            shell = StandingShell(process, room, self._limits, memory=memory, freezes_in=self._groups)
+            await shell.start(moves=not is_inside)
         except BaseException as error:
             if shell:
                 shell.kill()
                 await shell.end()
             elif memory:
                 await memory.remove()
-            reason = await asyncio.to_thread(_complaint, command) if isinstance(error, CreateFailed) else ""
+            reason = await asyncio.to_thread(_complaint, laid.command) if isinstance(error, CreateFailed) else ""
             await self._rooms.remove(room)
             if isinstance(error, CreateFailed | OSError):
                 raise CreateFailed(f"sandbox {label}: {error} {reason}".rstrip()) from error
             raise
+        self._spare.refill()
         return shell, room
+
+    def _laid(self) -> Laid:
+        """Lay out what becomes a box: with views of its own of what others see too, where root can make them; raises `OSError`."""
+        tools = self._tools = self._tools or _find_tools(self._rooms.own, is_root=self._is_root)
+        groups = self._groups = self._groups or Groups(self._rooms.own)
+        uid = FIRST_UID + secrets.randbelow(65_536) if self._is_root else os.getuid()
+        shown = [*seen(), *allowed(self._shared, self._work_dir, to_others=self._is_root)]
+        devices: list[Path] = []
+        room = self._rooms.make("box", uid, self._limits.disk_mib)
+        try:
+            if self._is_root:
+                views = self._views.of(room, [source for source, _ in shown])
+                shown = [(views.get(source, source), at) for source, at in shown]
+                devices = self._views.devices(room)
+        except OSError:
+            room.remove()
+            raise
+        return Laid(room, argv(tools, room, self._limits, shown, devices), self._bounded(groups, room))
 
     def _bounded(self, groups: Groups, room: Room) -> BoxGroup | None:
         """Return a group that bounds the memory of a box as a whole; None where there can be none."""
@@ -155,21 +178,6 @@ class BubblewrapProvider:
         except OSError:
             return None
         return group
-
-
-def _spawn(command: list[str]) -> subprocess.Popen[bytes]:
-    """Start a box. This thread must outlive it: its end is what the kernel takes for the end of the parent."""
-    with filter_to_read() as seccomp:
-        return subprocess.Popen(  # noqa: S603  our own arguments; labels are only part of a path
-            with_filter(command, seccomp),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            cwd="/",
-            env=ENVIRONMENT,
-            pass_fds=(seccomp,),
-        )
 
 
 def _complaint(command: list[str]) -> str:

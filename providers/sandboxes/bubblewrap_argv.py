@@ -33,8 +33,19 @@ class Tools:
     features: str
 
 
-def argv(tools: Tools, room: Room, limits: SandboxLimits, shared: Sequence[tuple[Path, str]] = ()) -> list[str]:
-    """Return the command that becomes the box `room`, with the standing shell as its first process; `shared` is what is shown where."""
+def seen() -> list[tuple[Path, str]]:
+    """Return what every box sees of this host, and where: its programs, and the kernel's settings."""
+    tops = [f"/{name}" for name in _TOP if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")]  # noqa: PTH112, PTH114
+    return [(Path(path), path) for path in ("/usr", *tops, "/etc/alternatives", "/proc/sys") if os.path.isdir(path)]  # noqa: PTH112
+
+
+def argv(
+    tools: Tools, room: Room, limits: SandboxLimits, shown: Sequence[tuple[Path, str]], devices: Sequence[Path] = ()
+) -> list[str]:
+    """Return the command that becomes the box `room`, with the standing shell as its first process.
+
+    `shown` is what is shown where, `devices` take the place of this host's own.
+    """
     drop = (
         [tools.setpriv, f"--reuid={room.uid}", f"--regid={room.uid}", "--clear-groups", "--"] if tools.setpriv else []
     )
@@ -44,13 +55,13 @@ def argv(tools: Tools, room: Room, limits: SandboxLimits, shared: Sequence[tuple
         *drop, tools.bwrap,
         "--unshare-all", "--unshare-user", *no_userns, "--uid", "1000", "--gid", "1000", "--hostname", "box",
         "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL",
-        "--ro-bind", "/usr", "/usr", *_top_level(),
-        "--ro-bind-try", "/etc/alternatives", "/etc/alternatives",
-        "--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev",
+        *_links(),
+        "--proc", "/proc", "--dev", "/dev",
+        *(part for node in devices for part in ("--dev-bind", str(node), f"/dev/{node.name}")),
         *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev", *size, "--tmpfs", "/tmp",  # noqa: S108  in the box
         "--bind", str(room.work), "/box", "--ro-bind", str(room.pipes), PIPES_IN_BOX,
         "--ro-bind", str(tools.shell), SHELL_IN_BOX,
-        *(part for source, at in shared for part in ("--ro-bind", str(source), at)),
+        *(part for source, at in shown for part in ("--ro-bind", str(source), at)),
         "--remount-ro", "/", "--chdir", "/box", "--clearenv",
         *(part for name, value in ENVIRONMENT.items() for part in ("--setenv", name, value)),
         SHELL_IN_BOX,
@@ -62,13 +73,7 @@ def with_filter(command: list[str], descriptor: int) -> list[str]:
     return [*command[:-1], "--seccomp", str(descriptor), command[-1]]
 
 
-def _top_level() -> list[str]:
-    """Return how /bin, /lib and their like appear: as links into /usr where the host has it so, else read-only."""
-    arguments: list[str] = []
-    for name in _TOP:
-        path = f"/{name}"
-        if os.path.islink(path):  # noqa: PTH114  six times per box
-            arguments += ["--symlink", os.readlink(path), path]  # noqa: PTH115
-        elif os.path.isdir(path):  # noqa: PTH112
-            arguments += ["--ro-bind", path, path]
-    return arguments
+def _links() -> list[str]:
+    """Return how /bin, /lib and their like appear where the host has them as links into /usr."""
+    names = [name for name in _TOP if os.path.islink(f"/{name}")]  # noqa: PTH114  six times per box
+    return [part for name in names for part in ("--symlink", os.readlink(f"/{name}"), f"/{name}")]  # noqa: PTH115

@@ -49,6 +49,29 @@ class Room:
         """Return the directory of named pipes, which the box can neither list nor change."""
         return self.path / "io"
 
+    @property
+    def views(self) -> Path:
+        """Return the directory of what the box sees of this host through a view of its own, if it was made."""
+        return self.path / "views"
+
+    @property
+    def spare_mark(self) -> Path:
+        """Return the file that says that no box has had the room yet."""
+        return self.path / "spare"
+
+    def unmount(self) -> None:
+        """Take away what is mounted in it, or it would be emptied with the room."""
+        unmount(self.work)
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.views) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    unmount(Path(entry.path))
+
+    def remove(self) -> None:
+        """Remove it with everything in it. Blocking."""
+        self.unmount()
+        remove_tree(self.path)
+
 
 class Rooms:
     """Makes and removes the rooms of this process under `parent`, and removes those of dead processes."""
@@ -107,8 +130,7 @@ class Rooms:
 
     async def remove(self, room: Room) -> None:
         """Remove a room with everything in it; a thread is used only if it is not empty."""
-        if room.is_bounded:
-            unmount(room.work)
+        room.unmount()
         try:
             room.work.rmdir()
             room.pipes.rmdir()
@@ -121,7 +143,7 @@ class Rooms:
             await asyncio.to_thread(remove_tree, room.path)
 
     def reap(self, before: Callable[[Path], bool | None] = lambda _: None) -> int:
-        """Remove the rooms of dead processes, `before` each of which is called; return how many rooms. Blocking.
+        """Remove the rooms of dead processes, `before` each of which is called; return how many boxes had one. Blocking.
 
         Where `before` says False, because something of them is still there, the rooms stay for the next time.
         """
@@ -137,7 +159,7 @@ class Rooms:
             try:
                 if before(path) is False:
                     continue
-                count += sum(1 for entry in path.iterdir() if entry.is_dir())
+                count += sum(1 for entry in path.iterdir() if entry.is_dir() and not Room(entry, 0).spare_mark.exists())
                 _remove_rooms(path)
             finally:
                 os.close(fd)
@@ -169,7 +191,7 @@ def reachable_parent(work_dir: Path) -> Path:
 def _remove_rooms(path: Path) -> None:
     """Remove a process's directory; what is mounted in it goes first, or it would be emptied instead."""
     for room in path.iterdir():
-        unmount(Room(room, 0).work)
+        Room(room, 0).unmount()
     remove_tree(path)
 
 

@@ -86,8 +86,11 @@ class StandingShell:
         os.set_blocking(self._status, False)
         self._loop.add_reader(self._status, self._listen)
 
-    async def start(self) -> None:
-        """Teach the shell how to run commands and wait until it answers; raises `CreateFailed`."""
+    async def start(self, *, moves: bool = True) -> None:
+        """Teach the shell how to run commands and wait until it answers; raises `CreateFailed`.
+
+        It `moves` into the group that bounds its memory, unless it was started in there.
+        """
         nonce = secrets.token_hex(8)
         run = (
             f'exec 2>/dev/null\nrun() {{ ({self._bounds}; exec /bin/sh -c "$1")'
@@ -99,7 +102,7 @@ class StandingShell:
                 await self._write(f"{run}echo {nonce} $$\n")
                 if await self._answer(nonce) != 1:  # `kill -9 -1` has to stay in there
                     raise CreateFailed("it has no process namespace of its own")
-            if self._memory:
+            if self._memory and moves:
                 await asyncio.to_thread(self._memory.add, [await self.first_pid()])
         except (TimeoutError, BoxLost) as error:
             raise CreateFailed("its first process did not start") from error

@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from providers.sandboxes import SandboxProvider, make_provider
 from providers.sandboxes.bubblewrap import _find_tools
-from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, argv
+from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, argv, seen
 from providers.sandboxes.docker_container import body_of
 from providers.sandboxes.docker_engine import Engine
+from providers.sandboxes.own_views import OwnViews
 from providers.sandboxes.rooms import Rooms
 from schemas.sandboxes import Bubblewrap, Docker
 from tests.support.engine import IMAGE, USER
@@ -97,20 +98,23 @@ async def measure_docker(*, quick: bool) -> dict[str, float]:
 
 
 async def measure_bubblewrap(*, quick: bool) -> dict[str, float]:
-    """Against bwrap with the same arguments and a shell in it that runs one command in a shell of its own and says its exit code."""
+    """Against bwrap with the same arguments and views, and a shell in it that runs one command in a shell and says its exit code."""
     config = Bubblewrap()
     with tempfile.TemporaryDirectory(prefix="gym-bus-bench-", dir="/var/tmp") as directory:
         Path(directory).chmod(0o755)
         rooms = Rooms(Path(directory) / "bare")
         provider = make_provider(config, Path(directory) / "ours")
-        tools = _find_tools(rooms.own, is_root=os.getuid() == 0)
+        tools, views = _find_tools(rooms.own, is_root=os.getuid() == 0), OwnViews()
 
         async def bare() -> float:
             room = rooms.make("bare", UID)
-            command = [*argv(tools, room, config.limits)[:-1], "/bin/sh", "-c", "/bin/sh -c true; echo $?"]
             made: list[subprocess.Popen[bytes]] = []
 
             async def work() -> None:
+                seen_at = views.of(room, [source for source, _ in seen()])
+                shown = [(seen_at[source], at) for source, at in seen()]
+                box = argv(tools, room, config.limits, shown, views.devices(room))
+                command = [*box[:-1], "/bin/sh", "-c", "/bin/sh -c true; echo $?"]
                 process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0, cwd="/", env=ENVIRONMENT
                 )

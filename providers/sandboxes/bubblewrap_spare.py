@@ -1,0 +1,111 @@
+"""What a bubblewrap box is made of, laid out before anybody asks for the box.
+
+To move a process into a control group takes up to some hundredths of a second, in which the kernel waits for all processors. So one
+room is always ready, with its views and its group, and in that group a process that waits for a word to become the box. Nothing of the
+box runs yet. What a dead owner leaves of it goes with its rooms and groups; the process itself leaves at the end of its input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from providers.sandboxes.bubblewrap_argv import ENVIRONMENT, with_filter
+from providers.sandboxes.control_groups import BoxGroup
+from providers.sandboxes.processes import pipe
+from providers.sandboxes.rooms import Room, Rooms
+from providers.sandboxes.seccomp import filter_to_read
+
+WAITING: Final = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
+"""A process that becomes the command that follows, once it is told to; what it is told after that is the command's to read."""
+AFTER_S: Final = 0.005
+"""How long the next box waits for what the last one is asked first."""
+GO: Final = b"go\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """The parts of a box: its room, the command that becomes it, the group that bounds its memory."""
+
+    room: Room
+    command: list[str]
+    memory: BoxGroup | None
+
+
+class Spare:
+    """Keeps the parts of one box ready; `lay` makes them, in any thread; raises `OSError`."""
+
+    def __init__(self, rooms: Rooms, lay: Callable[[], Laid]) -> None:
+        self._rooms = rooms
+        self._lay = lay
+        self._next: asyncio.Task[tuple[Laid, subprocess.Popen[bytes]]] | None = None
+        self._is_closed = False
+
+    def refill(self) -> None:
+        """Have the parts of the next box laid out, unless they are there. That it cannot be done will show when they are asked for."""
+        if self._next is None and not self._is_closed:
+            self._next = asyncio.create_task(self._filled())
+
+    async def taken(self) -> tuple[Laid, subprocess.Popen[bytes]] | None:
+        """Return what was ready, as a process that is becoming the box; None if nothing was."""
+        if self._next is None or not self._next.done():
+            return None
+        filled, self._next = self._next, None
+        if filled.cancelled() or filled.exception():
+            return None
+        laid, process = filled.result()
+        try:
+            laid.room.spare_mark.unlink()
+            os.write(pipe(process.stdin).fileno(), GO)
+        except OSError:
+            await self._cleared(laid, process)
+            return None
+        return laid, process
+
+    async def aclose(self) -> None:
+        """Remove what is ready."""
+        self._is_closed = True
+        if filled := self._next:
+            await asyncio.wait([filled])
+            self._next = None
+            if not filled.cancelled() and not filled.exception():
+                await self._cleared(*filled.result())
+
+    async def _filled(self) -> tuple[Laid, subprocess.Popen[bytes]]:
+        await asyncio.sleep(AFTER_S)
+        laid = await asyncio.to_thread(self._lay)
+        try:
+            laid.room.spare_mark.touch()
+            process = spawned([*WAITING, *laid.command])
+            if laid.memory:
+                await asyncio.to_thread(laid.memory.add, [process.pid])
+        except BaseException:
+            await self._rooms.remove(laid.room)
+            raise
+        return laid, process
+
+    async def _cleared(self, laid: Laid, process: subprocess.Popen[bytes]) -> None:
+        process.kill()
+        await asyncio.to_thread(process.communicate)
+        if laid.memory:
+            await laid.memory.remove()
+        await self._rooms.remove(laid.room)
+
+
+def spawned(command: list[str]) -> subprocess.Popen[bytes]:
+    """Start a box, or what becomes one. This thread must outlive it: its end is what the kernel takes for the end of the parent."""
+    with filter_to_read() as seccomp:
+        return subprocess.Popen(  # noqa: S603  our own arguments
+            with_filter(command, seccomp),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            cwd="/",
+            env=ENVIRONMENT,
+            pass_fds=(seccomp,),
+        )
