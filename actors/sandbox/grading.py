@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
+from actors.sandbox.cases import CASE_EXTRA_S, run_cases
 from actors.sandbox.held import HeldBox
 from actors.sandbox.making import Maker
 from gym_bus.blobs import Blobs
@@ -30,6 +31,7 @@ from providers.sandboxes.snapshots import Selection, TooLarge, load
 from providers.sandboxes.snapshots.handing_in import hand_in
 from providers.sandboxes.snapshots.taking import store
 from schemas.base import Event, Frozen
+from schemas.cases import CaseResult
 from schemas.envelope import Envelope
 from schemas.events import GradingDone, GradingFailed, GradingRequested
 from schemas.sandboxes import SandboxConfig
@@ -111,7 +113,7 @@ class GradingHandlers:
         """Run the tests; what goes wrong on the way is a failure, what was handed in is not."""
         request_id = drive.state.request_id
         try:
-            async with asyncio.timeout(STAGED_WITHIN_S + drive.state.request.timeout_s):
+            async with asyncio.timeout(_longest_s(drive.state.request)):
                 return Draft(await self._graded(drive), request_id)
         except _Refused as error:
             return Draft(GradingDone(request_id=request_id, refused=str(error)), request_id)
@@ -136,9 +138,12 @@ class GradingHandlers:
             await held.box.start(service, key=f"{request_id}/service-{number}", timeout_s=lasts_s)
         place = f"/tmp/tests-{re.sub(r'[^A-Za-z0-9-]', '-', drive.aggregate.label)}"  # noqa: S108  in the machine
         await self._stage(held, request, place)
-        command = f"TESTS={shlex.quote(place)}; export TESTS; {request.command}"
-        result = await held.box.exec(command, key=request_id, timeout_s=request.timeout_s)
-        return _done(request_id, result, files, left_out)
+        result = None
+        if request.command is not None:
+            command = f"TESTS={shlex.quote(place)}; export TESTS; {request.command}"
+            result = await held.box.exec(command, key=request_id, timeout_s=request.timeout_s)
+        cases = await run_cases(held.box, request.cases, request_id, place) if request.cases else ()
+        return _done(request_id, result, files, left_out, cases)
 
     async def _hand_in(self, held: HeldBox, request: GradingRequested) -> tuple[int, int]:
         """Put what was handed in into the machine; return how many files that were, and how much of it was left out."""
@@ -183,15 +188,21 @@ def _unable(sandbox: SandboxConfig, what: str) -> SandboxUnavailable:
     return SandboxUnavailable(msg)
 
 
-def _done(request_id: str, result: ExecResult, files: int, left_out: int) -> GradingDone:
-    return GradingDone(
-        request_id=request_id,
+def _longest_s(request: GradingRequested) -> float:
+    return STAGED_WITHIN_S + request.timeout_s + sum(case.timeout_s + CASE_EXTRA_S for case in request.cases)
+
+
+def _done(
+    request_id: str, result: ExecResult | None, files: int, left_out: int, cases: tuple[CaseResult, ...]
+) -> GradingDone:
+    done = GradingDone(request_id=request_id, files=files, left_out=left_out, cases=cases)
+    if result is None:
+        return done
+    return done.replaced(
         exit_code=result.exit_code,
         output=result.output,
         output_bytes=result.output_bytes,
         truncated=result.truncated,
         ended_by=result.ended_by,
         duration_s=round(result.duration_s, 4),
-        files=files,
-        left_out=left_out,
     )

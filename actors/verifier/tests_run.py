@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
+from adapters.benchmarks import cases
 from adapters.benchmarks.base import Grade
 from gym_bus.errors import BadTaskset
+from schemas.cases import CaseRun
 from schemas.events import GradingDone, GradingRequested, VerdictRequested
 
 VERSION: Final = "commands-1"
@@ -26,8 +28,9 @@ def wanted(request: VerdictRequested) -> GradingRequested:
             is_whole=bool(data.get("is_whole", False)),
             services=tuple(data.get("services", ())),
             tests=dict(data["tests"]),
-            command=str(data["command"]),
+            command=None if data["command"] is None else str(data["command"]),
             timeout_s=float(data.get("timeout_s", 60.0)),
+            cases=tuple(CaseRun.model_validate(case) for case in data.get("cases", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         msg = f"the task's tests cannot be read: {error}"
@@ -39,10 +42,18 @@ def graded(request: VerdictRequested) -> Literal["files", "machine"]:
     return "machine" if request.verifier_data.get("is_whole") else "files"
 
 
-def worth(done: GradingDone) -> Grade:
-    """Return 1 if the tests ended by themselves with 0, else 0 and why."""
+def worth(request: VerdictRequested, done: GradingDone) -> Grade:
+    """Return what the tests, the cases or both are worth: nothing unless the tests ended by themselves with 0, and why."""
     if done.refused:
         return Grade(0.0, failure_reason=done.refused)
+    data = request.verifier_data
+    grade = Grade(1.0) if data["command"] is None else _of_tests(done)
+    if grade.reward and data.get("expected"):
+        return cases.worth(data["expected"], done.cases, partial=bool(data.get("partial")))
+    return grade
+
+
+def _of_tests(done: GradingDone) -> Grade:
     if done.ended_by == "exit" and done.exit_code == 0:
         return Grade(1.0)
     how = {

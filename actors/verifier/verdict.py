@@ -90,7 +90,7 @@ class VerdictMachine:
         if state.failure:
             return (Draft(VerdictFailed(request_id=state.request_id, failure=state.failure), state.request_id),)
         if state.done:
-            grade, graded = tests_run.worth(state.done), tests_run.graded(state.request)
+            grade, graded = tests_run.worth(state.request, state.done), tests_run.graded(state.request)
             issued = _issued(state.request_id, state.request.evidence, grade, tests_run.VERSION, graded)
             return (Draft(issued, state.request_id),)
         if refused := state.request.evidence.refused:

@@ -9,17 +9,19 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from adapters.benchmarks.cases import Cases
 from providers.sandboxes.snapshots import BadPattern, Selection
-from schemas.base import Frozen
 
 VERIFIER: Final = "commands"
-KEYS: Final = frozenset({"test_command", "tests", "artifacts", "grade_machine", "services", "test_timeout_s"})
+KEYS: Final = frozenset(
+    {"test_command", "tests", "artifacts", "grade_machine", "services", "test_timeout_s", "cases", "partial"}
+)
 
 
-class Tested(Frozen):
+class Tested(Cases):
     """What a row says of its tests; `tests` are files by path below the directory of tests, `artifacts` patterns."""
 
-    test_command: str = Field(min_length=1)
+    test_command: str | None = Field(default=None, min_length=1)
     tests: dict[str, str] = Field(default_factory=dict)
     artifacts: tuple[str, ...] = ()
     grade_machine: bool = False
@@ -50,6 +52,9 @@ class Tested(Frozen):
         if self.grade_machine == bool(self.artifacts):
             msg = "want either `artifacts`, the files that are handed in, or `grade_machine`: true"
             raise ValueError(msg)
+        if not self.cases and not self.test_command:
+            msg = "want a `test_command`, or `cases`"
+            raise ValueError(msg)
         return self
 
     @property
@@ -66,6 +71,9 @@ class Tested(Frozen):
             "is_whole": self.grade_machine,
             "services": list(self.services),
             "timeout_s": self.test_timeout_s,
+            "cases": [case.run().model_dump() for case in self.cases],
+            "expected": [case.expected() for case in self.cases],
+            "partial": self.partial,
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from schemas.base import Answer, Event
+from schemas.cases import CaseResult
 from schemas.values import BlobRef, Failure, NetworkAttempt, Party
 
 
@@ -195,7 +196,7 @@ class GradingDone(Answer):
     """Tests were run in a fresh machine, of which nothing is left: what `ToolCallCompleted` says of a command.
 
     `refused` says why they were not, where that is what was handed in; `files` of it were put into the machine, `left_out` were not.
-    `network` is what the machine tried to reach, as in `SandboxDestroyed`.
+    `cases` are the results of those that were run. `network` is what the machine tried to reach, as in `SandboxDestroyed`.
     """
 
     TYPE: ClassVar[str] = "grading_done.v1"
@@ -209,6 +210,7 @@ class GradingDone(Answer):
     files: int = 0
     left_out: int = 0
     refused: str | None = None
+    cases: tuple[CaseResult, ...] = ()
     network: tuple[NetworkAttempt, ...] = ()
     network_dropped: int = 0
 

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from schemas.base import Answer, Event
+from schemas.cases import CaseRun
 from schemas.sandboxes import SandboxConfig
 from schemas.values import BlobRef, Failure
 
@@ -40,8 +41,8 @@ class GradingRequested(Event):
     """The verifier wants tests to be run in a fresh machine, on what an agent handed in.
 
     Of the snapshot `files`, those that match `artifacts` are put into its workspace, as plain files; all as it was with `is_whole`.
-    `services` are commands that go on beside. `tests` (path to text) come last, to a directory of their own; then `command` runs, in
-    the workspace, its exit code is what counts.
+    `services` are commands that go on beside. `tests` (path to text) come last, to a directory of their own; then `command` runs, if
+    there is one, in the workspace, and its exit code is what counts; then each of `cases`, whose output counts.
     """
 
     TYPE: ClassVar[str] = "grading_requested.v1"
@@ -53,5 +54,6 @@ class GradingRequested(Event):
     is_whole: bool = False
     services: tuple[str, ...] = ()
     tests: dict[str, str]
-    command: str
+    command: str | None = None
     timeout_s: float
+    cases: tuple[CaseRun, ...] = ()

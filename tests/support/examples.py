@@ -10,6 +10,7 @@ from gym_bus.codec import Head
 from gym_bus.subjects import AggregateId, aggregate, event_subject, request_subject
 from schemas import config, events, sandboxes
 from schemas.base import Event
+from schemas.cases import CaseResult, CaseRun
 from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolUse, Turn
 from schemas.envelope import Envelope
 from schemas.harnesses import PiAgent, ToldItem
@@ -360,6 +361,7 @@ _ALL: Final[tuple[Event, ...]] = (
         tests={"t.sh": "exit 0"},
         command="sh $TESTS/t.sh",
         timeout_s=2.5,
+        cases=(CaseRun(id="adds", command="python3 add.py", stdin="2 3", timeout_s=5.0, kept_bytes=100),),
     ),
     events.GradingDone(
         request_id="q",
@@ -372,6 +374,7 @@ _ALL: Final[tuple[Event, ...]] = (
         files=2,
         left_out=1,
         refused="too much",
+        cases=(CaseResult(id="adds", exit_code=1, output="5", truncated=True, ended_by="timeout", duration_s=0.5),),
         network=(_TRIED,),
         network_dropped=3,
     ),
