@@ -77,7 +77,7 @@ def asked(run: RealRun, name: str, url: str, *more: str) -> list[str]:
     dialect = HARNESSES[name].dialect
     where = url if dialect == "messages" else f"{url}/v1"
     return [
-        *("eval", "run", "--input", str(run.directory / "tasks.jsonl"), "--run-id", "r1", f"agent.type={name}"),
+        *("eval", "run", "--input", str(run.directory / "tasks.jsonl"), "--run-id", run.run_id, f"agent.type={name}"),
         *(*MODELS[dialect], "model.policy_model_name=some-model", f"model.policy_base_url={where}"),
         *("--output", str(run.directory / "out"), *more),
     ]

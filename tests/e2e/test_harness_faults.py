@@ -1,0 +1,168 @@
+"""Each agent's own program against each way its model can fail it, and killed itself: bounded, classified, never a reward.
+
+One run holds a task for each fault; the model's server knows it by the question, answers the first call well and then fails for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from adapters.harnesses.table import HARNESSES
+from providers.dialects.catalog import DIALECTS
+from providers.dialects.unfolding import unfold
+from schemas.conversation import DialectName, Reply
+from tests.e2e.test_agent_programs import SCRIPTS, asked, model_at, rows
+from tests.support.model_script import ModelScript
+from tests.support.real_run import REPOSITORY, RealRun
+
+FAULTS: Final = {
+    "limited": {"provider_rate_limited", "agent_timeout"},
+    "broken": {"provider_unavailable", "agent_timeout"},
+    "garbage": {"provider_bad_answer", "agent_timeout"},
+    "cut": {"transport_unreachable", "agent_timeout"},
+    "silent": {"agent_timeout"},
+    "killed": {"agent_failed"},
+    "refused": {"provider_auth"},
+}
+"""What each is to be called in the end, whichever program met it; some still try again when their time is over."""
+LIMIT_S: Final = 45
+SLOW: Final = {"opencode_agent": 120}
+"""Those that need more, as four of them start at once."""
+GRACE_S: Final = 15
+CALLS_MAX: Final = 400
+TELLS_AT_THE_END: Final = {"mini_swe_agent"}
+"""Those whose account is one document, written when they end by themselves."""
+STATUS: Final = {"limited": 429, "broken": 500, "refused": 401}
+BY: Final = "fault"
+SUICIDE: Final = (
+    "for d in /proc/[0-9]*; do"
+    """ tr '\\0' '\\n' 2>/dev/null <$d/environ | grep -q ^GYM_BUS_LAUNCH && all="$all ${d#/proc/}"; done; kill -9 $all"""
+)
+"""Kills the program itself, and all that it started, but not its supervisor."""
+
+
+def write_tasks(directory: Path) -> None:
+    """Write a task for each fault."""
+    tasks = [
+        {"id": fault, "question": f"Make hello.txt. {BY}:{fault}:", "test_command": "true", "artifacts": ["hello.txt"]}
+        for fault in FAULTS
+    ]
+    (directory / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+
+
+class FailingModel:
+    """Answers a conversation's first call like the script, and then as its question says."""
+
+    def __init__(self, dialect: DialectName, script: ModelScript) -> None:
+        self.dialect = dialect
+        self.script = script
+
+    def __call__(self, body: dict[str, Any]) -> Reply | Response:
+        """Return the reply, or the failure."""
+        reply = self.script(body)
+        return reply if reply.id == "reply0" else self._failed(body, reply)
+
+    def _failed(self, body: dict[str, Any], reply: Reply) -> Reply | Response:
+        (fault,) = [fault for fault in FAULTS if f"{BY}:{fault}:" in json.dumps(body)]
+        if fault in STATUS:
+            problem = {"type": "error", "error": {"type": "x", "message": fault}}
+            return JSONResponse(problem, STATUS[fault], headers={"retry-after": "1"})
+        match fault:
+            case "garbage":
+                return Response("<html>no JSON, no stream</html>", media_type="text/event-stream")
+            case "cut":
+                return StreamingResponse(cut(reply, self.dialect, body), media_type="text/event-stream")
+            case "silent":
+                return StreamingResponse(silent(), media_type="text/event-stream")
+            case _:
+                return ModelScript(self.dialect, (self.script.commands[0], SUICIDE))(body)
+
+
+async def cut(reply: Reply, dialect: DialectName, body: dict[str, Any]) -> AsyncIterator[bytes]:
+    """Begin a reply, and end the connection in the middle."""
+    writer = DIALECTS[dialect].stream_writer(DIALECTS[dialect].read_request(body))
+    for delta in list(unfold(reply))[:2]:
+        yield writer.write(delta)
+    raise ConnectionResetError  # the server closes without an end
+
+
+async def silent() -> AsyncIterator[bytes]:
+    """Say nothing, for long."""
+    await asyncio.sleep(10 * LIMIT_S)
+    yield b""
+
+
+@pytest.fixture
+async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
+    programs = {"GYM_BUS_PROGRAMS_DIR": str(REPOSITORY / ".gym-bus")}
+    made = RealRun(tmp_path, programs, run_id=f"faults{os.getpid()}")
+    write_tasks(tmp_path)
+    yield made
+    await asyncio.to_thread(made.stop)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in {"codex_agent", "pi_agent"} else pytest.mark.harness)
+        for name in sorted(HARNESSES)
+    ],
+)
+async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, name: str) -> None:
+    """Whatever the program does about it: it ends, its failure has a class and no reward, and what it told is kept.
+
+    A key that is refused concerns all: it pauses the run.
+    """
+    dialect = HARNESSES[name].dialect
+    script = ModelScript(dialect, SCRIPTS[name]) if name in SCRIPTS else ModelScript(dialect)
+    async with model_at(dialect, FailingModel(dialect, script)) as (url, upstream):
+        limit_s = SLOW.get(name, LIMIT_S)
+        more = ("retries.max_attempts=1", f"agent.timeout_s={limit_s}", "num_samples_in_parallel=4")
+        done = await asyncio.to_thread(run.cli, *asked(run, name, url, *more), timeout_s=560)
+        found = await ended(run)
+    assert "paused: provider_auth" in done.stdout, done.stdout + done.stderr
+    kinds = {row["task_id"]: row["failure_kind"] for row in found}
+    assert {fault for fault, kind in kinds.items() if kind not in FAULTS[fault]} == set(), kinds
+    assert [row["reward"] for row in found] == [None] * len(FAULTS)
+    launches = rows(run, "select * from launches order by rollout_id")
+    assert len(launches) == len(FAULTS)
+    told = rows(run, "select rollout_id, count(*) as n from trajectory where kind = 'tool_asked' group by all")
+    expected = 0 if name in TELLS_AT_THE_END else 1
+    assert len(told) >= expected * len(FAULTS), told
+    assert max(row["duration_s"] for row in launches if row["duration_s"]) < limit_s + GRACE_S
+    assert programs_of(launches) == []
+    assert len(upstream.bodies) < CALLS_MAX
+    held = run.cli("doctor")
+    assert held.returncode == 0, held.stdout
+
+
+async def ended(run: RealRun) -> list[dict[str, Any]]:
+    """Return the rollouts, once the last one has ended or failed; what is running when a run pauses goes on."""
+    async with asyncio.timeout(300):
+        while True:
+            query = "select task_id, failure_kind, reward from rollouts order by rollout_id"
+            found = await asyncio.to_thread(rows, run, query)
+            if all(row["failure_kind"] for row in found):
+                return found
+            await asyncio.sleep(1)
+
+
+def programs_of(launches: list[dict[str, Any]]) -> list[str]:
+    """Return the command lines of what still runs of `launches`."""
+    marks = [f"=l{launch['launch_id']}".encode() for launch in launches]
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if any(mark in entry.read_bytes() for mark in marks):
+                found.append((entry.parent / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
