@@ -58,6 +58,7 @@ class BubblewrapProvider:
         self._limits = config.limits
         self._private = parse_hosts(config.network.private)
         self._shared = config.shared
+        self._layout = config.layout
         self._ledger = Ledger(config.ledger_path)
         self._is_root = os.getuid() == 0
         work_dir = self._work_dir = work_dir.absolute()
@@ -129,7 +130,7 @@ class BubblewrapProvider:
             room, shell = self._rooms.make(label, uid, self._limits.disk_mib), None
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error
-        command, memory = argv(tools, room, self._limits, shared), self._bounded(groups, room)
+        command, memory = argv(tools, room, self._limits, shared, self._layout), self._bounded(groups, room)
         try:
             shell = StandingShell(_spawn(command), room, self._limits, memory=memory, freezes_in=groups)
             await shell.start()

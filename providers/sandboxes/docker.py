@@ -27,13 +27,14 @@ from providers.sandboxes.docker_engine import Engine, EngineRefused
 from providers.sandboxes.docker_images import Images
 from providers.sandboxes.docker_owners import LABEL, containers_of, is_orphan, labels_of, reap, remove
 from providers.sandboxes.docker_seccomp import seccomp_option
+from providers.sandboxes.docker_seed import body_of_seed, seed
 from providers.sandboxes.docker_shell import ContainerShell
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from providers.sandboxes.shared_directories import shown
 from schemas.network import parse_hosts
-from schemas.sandboxes import Docker
+from schemas.sandboxes import Docker, workspace_of
 
 USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
@@ -177,6 +178,27 @@ class DockerProvider:
             for container in await containers_of(self._engine, *(f"{k}={v}" for k, v in labels_of(label).items())):
                 await remove(self._engine, container)
 
+    async def _made_of_image(self, label: str, body: dict[str, Any]) -> DockerContainer:
+        """Create a container, after its image was fetched if the engine has not got it."""
+        try:
+            return await self._created(label, body)
+        except EngineRefused as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            await self._images.fetch(str(error))
+        return await self._created(label, body)
+
+    async def _seed(self, label: str, room: Room) -> None:
+        """Begin the workspace with what the image has there."""
+        body = body_of_seed(await self._images.name(), label)
+        container = await self._made_of_image(label, body)
+        try:
+            await seed(self._engine.socket, container.id, workspace_of(self._config), room)
+        except Permanent as error:
+            raise CreateFailed(f"sandbox {label}: its workspace cannot begin as the image's: {error}") from error
+        finally:
+            await remove(self._engine, container)
+
     async def _start(self, label: str, room: Room) -> ContainerShell:
         """Create and start the container; nothing is left of it if that fails."""
         if self._seccomp is None:
@@ -184,13 +206,9 @@ class DockerProvider:
         shared = shown(self._config.shared, self._work_dir, to_others=False)  # the engine mounts them, as root
         body = body_of(self._config.replaced(image=await self._images.name()), label, room, shared)
         body["HostConfig"]["SecurityOpt"].append(self._seccomp)
-        try:
-            container = await self._created(label, body)
-        except EngineRefused as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-            await self._images.fetch(str(error))
-            container = await self._created(label, body)
+        if self._config.layout.is_seeded:
+            await self._seed(label, room)
+        container = await self._made_of_image(label, body)
         shell = ContainerShell(self._engine, container, room, self._config.limits)
         try:
             await shell.start()
