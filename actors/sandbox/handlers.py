@@ -12,6 +12,7 @@ from actors.sandbox.door import Doors
 from actors.sandbox.failures import SEED_ERRORS, seed_failure
 from actors.sandbox.held import HeldBox
 from actors.sandbox.making import Maker
+from actors.sandbox.staging import contents_of, stage
 from actors.sandbox.tooling import Tooling
 from gym_bus.errors import GymBusError
 from gym_bus.event_log import Draft
@@ -55,6 +56,8 @@ class BoxHandlers:
                     await held.clear(f"{request_id}/clear")
                 async with asyncio.timeout(RESTORED_WITHIN_S):
                     await held.restore(request.restore)
+            if request.staged:
+                await stage(held.box, request.staged.at, contents_of(request.staged))
             if change := phase_of(request.sandbox, request.phase, held.phase):
                 await held.enter(change)
             url = None

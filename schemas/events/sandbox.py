@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from schemas.base import Answer, Event
 from schemas.values import BlobRef, Failure, NetworkAttempt, Party
 
@@ -195,7 +197,8 @@ class GradingDone(Answer):
     """Tests were run in a fresh machine, of which nothing is left: what `ToolCallCompleted` says of a command.
 
     `refused` says why they were not, where that is what was handed in; `files` of it were put into the machine, `left_out` were not.
-    `network` is what the machine tried to reach, as in `SandboxDestroyed`.
+    `network` is what the machine tried to reach, as in `SandboxDestroyed`. `rewards` are the files of a reward, by name, as they were
+    when the tests had ended; `rewards_changed` says that something outlived the tests and wrote to them.
     """
 
     TYPE: ClassVar[str] = "grading_done.v1"
@@ -209,6 +212,8 @@ class GradingDone(Answer):
     files: int = 0
     left_out: int = 0
     refused: str | None = None
+    rewards: dict[str, str] = Field(default_factory=dict)
+    rewards_changed: bool = False
     network: tuple[NetworkAttempt, ...] = ()
     network_dropped: int = 0
 

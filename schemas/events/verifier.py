@@ -8,6 +8,7 @@ from pydantic import Field
 
 from schemas.base import Answer, Event
 from schemas.sandboxes import SandboxConfig
+from schemas.tasks import Staged
 from schemas.values import BlobRef, Failure
 
 
@@ -41,7 +42,8 @@ class GradingRequested(Event):
 
     Of the snapshot `files`, those that match `artifacts` are put into its workspace, as plain files; all as it was with `is_whole`.
     `services` are commands that go on beside. `tests` (path to text) come last, to a directory of their own; then `command` runs, in
-    the workspace, its exit code is what counts.
+    the workspace, its exit code is what counts. `staged` come to a place that the task names; with `rewards_in` what counts is what the
+    command writes in that directory, which is emptied before it begins.
     """
 
     TYPE: ClassVar[str] = "grading_requested.v1"
@@ -55,3 +57,5 @@ class GradingRequested(Event):
     tests: dict[str, str]
     command: str
     timeout_s: float
+    staged: Staged | None = None
+    rewards_in: str | None = None
