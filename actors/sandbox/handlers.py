@@ -29,6 +29,7 @@ from schemas.events import (
     ToolCallCompleted,
     ToolCallFailed,
 )
+from schemas.sandboxes import workspace_begins
 from schemas.values import Failure
 
 KEPT_WITHIN_S: Final = 900.0
@@ -52,7 +53,7 @@ class BoxHandlers:
             wanted = await self._tooling.sandbox_for(request)
             held, provider = await self._maker.made(drive, wanted, request.warm_sandboxes)
             if request.restore:
-                if request.install:
+                if request.install or workspace_begins(wanted):
                     await held.clear(f"{request_id}/clear")
                 async with asyncio.timeout(RESTORED_WITHIN_S):
                     await held.restore(request.restore)

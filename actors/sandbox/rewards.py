@@ -21,12 +21,18 @@ from schemas.events import GradingDone
 NAMES: Final = ("reward.json", "reward.txt")
 REWARD_MAX_BYTES: Final = 65_536
 EMPTIED_WITHIN_S: Final = 60.0
+WAIT: Final = "while :; do :; done"
+"""A command without an end, of which no image is without a part."""
 STANDSTILL_S: Final = 0.2
 """A command meets its deadline after so long: at one, everything in a machine is killed."""
 
 
 class RewardLeft(Retryable):
     """There is a reward before the tests began."""
+
+
+class RewardUnsure(Retryable):
+    """Something may still run that writes a reward."""
 
 
 class Rewards:
@@ -45,12 +51,15 @@ class Rewards:
             raise RewardLeft(f"a reward lies in {self._place} before the tests have begun")
 
     async def read(self, done: GradingDone) -> GradingDone:
-        """Return the end of the tests with what they wrote; raises `BoxLost`."""
+        """Return the end of the tests with what they wrote; raises `BoxLost`, `RewardUnsure`."""
         if done.ended_by != "exit":
             return done
         found = await self._found()
         await self._empty("empty-again")
-        await self._box.exec("sleep 60", key=f"{self._key}/standstill", timeout_s=STANDSTILL_S)
+        still = await self._box.exec(WAIT, key=f"{self._key}/standstill", timeout_s=STANDSTILL_S)
+        if still.ended_by != "timeout":
+            msg = f"what runs in the machine of the tests was not ended: the command for that {still.ended_by}ed"
+            raise RewardUnsure(msg)
         return done.replaced(rewards=found, rewards_changed=bool(await self._found()))
 
     async def _empty(self, what: str) -> None:

@@ -27,7 +27,8 @@ def check_folders_of_tasks(config: RunConfig, taskset: HarborTaskset) -> None:
     _note([*found.notes, *(f"{name} is left out: {why}" for name, why in found.skipped.items())])
     wanted: list[SandboxConfig] = []
     trouble = []
-    for task in found.tasks:
+    is_cut = config.limit is not None and config.shuffle_seed is None
+    for task in found.tasks[: config.limit] if is_cut else found.tasks:
         if why := why_not(task, config.agent):
             trouble.append(f"{task.task_id}: {why}")
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,14 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from schemas.events import ActivationFailed, SandboxCreated, SandboxRequested, SessionRequested, VerdictIssued
+from schemas.events import (
+    ActivationFailed,
+    SandboxCreated,
+    SandboxRequested,
+    SessionRequested,
+    ToolCallRequested,
+    VerdictIssued,
+)
 from tests.e2e.test_agent_programs import model_at
 from tests.support.engine import needs_engine
 from tests.support.model_script import ModelScript
@@ -134,6 +142,25 @@ def test_a_task_that_an_agent_cannot_be_given_is_refused_before_anything_starts(
     assert done.returncode == 2
     assert "no agent is called 'nobody'" in done.stderr
     assert not run.data_dir.exists() or not run.pids()
+
+
+def test_a_killed_run_of_a_folder_goes_on(run: RealRun) -> None:
+    """All processes die while the solution is at work; another attempt is graded, and the first is no reward."""
+    task = run.directory / "slow"
+    shutil.copytree(FOLDERS / "dockerfile", task)
+    script = task / "solution/solve.sh"
+    script.write_text("#!/bin/sh\nsleep 4\n" + script.read_text())
+    given = ("eval", "run", str(task), "--agent", "oracle", "--run-id", "r1", "--output", "out", "--detach")
+    started = run.cli(*given, "retries.backoff_s=0.2", timeout_s=BUILT_WITHIN_S)
+    assert started.returncode == 0, started.stdout + started.stderr
+    until = time.monotonic() + BUILT_WITHIN_S
+    while not any(isinstance(event.data, ToolCallRequested) for event in run.events()) and time.monotonic() < until:
+        time.sleep(0.2)
+    run.kill_everything()
+    done = run.cli("eval", "resume", "r1", timeout_s=BUILT_WITHIN_S)
+    assert "1 planned = 1 scored" in done.stdout, done.stdout + done.stderr
+    (row,) = results(run, "out").values()
+    assert (row["reward"], row["attempts"]) == (1.0, 2)
 
 
 async def test_a_program_does_a_task_of_a_folder(tmp_path: Path) -> None:

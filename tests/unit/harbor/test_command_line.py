@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 import yaml
 
+from actors.collector import plan
 from actors.collector.rollout import in_time
 from gym_bus.cli.checks import CONFIG, write_config
 from gym_bus.cli.eval_run import agent_named, resolve, with_folder
-from gym_bus.errors import BadConfig
+from gym_bus.errors import BadConfig, BadTaskset
 from schemas.config import HarborTaskset, OpenAIModel, RunConfig, SimpleAgent
-from schemas.harnesses import CodexAgent
+from schemas.harnesses import CodexAgent, NopAgent
+from schemas.machines import Machine, Unfit
 from schemas.sandboxes import E2B
+from schemas.tasks import Task, TaskInput
+from schemas.values import Message
 
 
 def resolved(*words: str, **options: Any) -> RunConfig:
@@ -74,3 +78,21 @@ def test_the_configuration_lies_beside_the_results(tmp_path: Path) -> None:
     assert again.taskset == config.taskset
     assert again.agent == config.agent
     assert resolved(configs=(tmp_path / CONFIG,)).taskset == config.taskset
+
+
+def test_a_run_that_was_asked_for_elsewhere_is_refused_too() -> None:
+    """The collector itself looks, before there is a plan: not all runs are started by the command line."""
+    task = Task(
+        index=0,
+        input=TaskInput(task_id="t", messages=(Message(role="user", content="Do it."),), hands_in="machine"),
+        verifier="harbor",
+        verifier_data={},
+        machine=Machine(user="77"),
+        agents=("pi",),
+    )
+    config = RunConfig(taskset=HarborTaskset(path="/tasks"), agent=CodexAgent())
+    with pytest.raises(BadTaskset, match="t: its dataset allows pi, and not codex_agent"):
+        plan.check([task], config)
+    with pytest.raises(Unfit, match="the task's user is 77"):
+        plan.check([task], config.replaced(agent=NopAgent()))
+    plan.check([task.replaced(machine=None)], config.replaced(agent=NopAgent()))
