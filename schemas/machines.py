@@ -14,6 +14,9 @@ ROOM: Final = {"memory_mib": 2048, "processes": 512, "file_mib": 1024, "cpu_s": 
 """What a machine that a task describes has at least where the task says nothing: there the limits are the task's, not a command's."""
 
 
+USER: Final = r"^([1-9]\d{0,9}|[a-z_][a-z0-9_-]{0,31})$"
+
+
 class Unfit(ValueError):
     """A run's sandbox cannot be what a task asks of its machine."""
 
@@ -21,7 +24,8 @@ class Unfit(ValueError):
 class Machine(Frozen):
     """What a task asks of a machine; what is None is the run's own.
 
-    `user` is a number. `agent` and `verify` are what is reached while the agent works, and while it is graded.
+    `user` is a number, or a name that its image knows. `agent` and `verify` are what is reached while the agent works, and while it is
+    graded.
     """
 
     image: str | None = Field(default=None, min_length=1)
@@ -30,7 +34,7 @@ class Machine(Frozen):
     layout: Layout = Layout()
     cpus: float | None = Field(default=None, gt=0)
     memory_mib: int | None = Field(default=None, ge=8)
-    user: str | None = Field(default=None, pattern=r"^[1-9]\d{0,9}$")
+    user: str | None = Field(default=None, pattern=USER)
     agent: Reach | None = None
     verify: Reach | None = None
 
@@ -63,7 +67,8 @@ def fitted(sandbox: SandboxConfig, machine: Machine | None) -> SandboxConfig:
     if not isinstance(made, Docker):
         msg = f"the task's user is {machine.user}, and bubblewrap has one user of its own: choose sandbox.type=docker"
         raise Unfit(msg)
-    return made.replaced(user=f"{machine.user}:{machine.user}")
+    is_number = machine.user.isdecimal()
+    return made.replaced(user=f"{machine.user}:{machine.user}" if is_number else machine.user)
 
 
 def _container(sandbox: Bubblewrap | Docker, machine: Machine) -> Docker:

@@ -168,9 +168,9 @@ class Docker(Tagged):
 
     The engine has to run on this host; any image with `/bin/sh` will do. `image` is pulled if it is not there, unless `pull` is
     `never`. In its place may be a `dockerfile`, of which, with the directory it is in, an image is built, with the network
-    `build_network`. Either may take `image_timeout_s`. `user` is uid:gid, numbers, and must be gym-bus's own if that does not run as
-    root. `socket` is the engine's: None is `DOCKER_HOST` if that is a unix socket, else Docker's own place. `limits.memory_mib` and
-    `limits.processes` bound the container as a whole.
+    `build_network`. Either may take `image_timeout_s`. `user` is uid:gid, numbers, or a name that the image knows for a user who is
+    not root; it must be gym-bus's own if that does not run as root. `socket` is the engine's: None is `DOCKER_HOST` if that is a unix
+    socket, else Docker's own place. `limits.memory_mib` and `limits.processes` bound the container as a whole.
     """
 
     type: Literal["docker"] = "docker"
@@ -183,7 +183,7 @@ class Docker(Tagged):
     network: NetworkPolicy = NetworkPolicy()
     shared: SharedDirectories = ()
     layout: Layout = Layout()
-    user: str = Field(default="1000:1000", pattern=r"^[1-9]\d{0,9}:\d{1,10}$")
+    user: str = Field(default="1000:1000", pattern=r"^([1-9]\d{0,9}:\d{1,10}|[a-z_][a-z0-9_-]{0,31})$")
     socket: str | None = None
     ledger_path: str | None = None
 

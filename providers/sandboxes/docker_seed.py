@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import io
 import os
+import tarfile
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -22,6 +24,8 @@ from providers.sandboxes.snapshots import SnapshotLimits
 from providers.sandboxes.snapshots.limits import read_back
 
 SILENT_S: Final = 60.0
+USERS: Final = "/etc/passwd"
+USERS_MAX_BYTES: Final = 1024 * 1024
 SEEDED: Final = SnapshotLimits(files=200_000, bytes=8 * 1024**3, depth=256)
 """The most that an image may have there: what a snapshot of the workspace may hold."""
 
@@ -37,6 +41,30 @@ async def seed(socket: str, container_id: str, directory: str, room: Room) -> No
     Raises `CreateFailed`, and what `unpack` does.
     """
     await asyncio.to_thread(_seed, socket, container_id, directory, room)
+
+
+async def user_in(socket: str, container_id: str, name: str) -> tuple[int, int]:
+    """Return the numbers of the user `name` and its group, as a container's image has them; raises `CreateFailed`."""
+    return await asyncio.to_thread(_user_in, socket, container_id, name)
+
+
+def _user_in(socket: str, container_id: str, name: str) -> tuple[int, int]:
+    question = f"/containers/{container_id}/archive?{urlencode({'path': USERS})}"
+    try:
+        with asked(socket, "GET", question, SILENT_S) as answer:
+            content = answer.read(USERS_MAX_BYTES) if answer.status == HTTPStatus.OK else b""
+        with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+            file = tar.extractfile(tar.getmembers()[0])
+            text = file.read().decode(errors="replace") if file else ""
+    except (OSError, http.client.HTTPException, tarfile.TarError, LookupError) as error:
+        raise CreateFailed(f"{USERS} of the image was not read, so nobody knows who {name!r} is: {error}") from error
+    for line in text.splitlines():
+        match line.split(":"):
+            case [known, _, uid, gid, *_] if known == name and uid.isdecimal() and gid.isdecimal() and int(uid) > 0:
+                return int(uid), int(gid)
+            case _:
+                pass
+    raise CreateFailed(f"the image has no user {name!r} who is not root")
 
 
 def _seed(socket: str, container_id: str, directory: str, room: Room) -> None:

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from gym_bus.blobs import DirectoryBlobs
 from gym_bus.engine_images import built_name
 from providers.sandboxes import make_provider
+from providers.sandboxes.base import CreateFailed
 from providers.sandboxes.snapshots import load
 from providers.sandboxes.snapshots.handing_in import laid_over
 from providers.sandboxes.snapshots.restoring import restore
@@ -117,6 +118,7 @@ def test_a_task_has_a_container_in_the_place_of_bubblewrap() -> None:
     assert isinstance(again, Docker)
     assert (again.image, again.dockerfile, again.user, again.build_network) == ("some:1", None, "5:6", "none")
     assert fitted(own, None) is own
+    assert getattr(fitted(own, Machine(user="someone")), "user", None) == "someone"
     plain = fitted(own, Machine(layout=LAYOUT))
     assert isinstance(plain, Docker)
     assert plain.dockerfile == "/d/Dockerfile"
@@ -158,3 +160,24 @@ def test_files_that_are_handed_in_lie_over_what_is_there(tmp_path: Path) -> None
         "same": "new", "kept/a": "a", "kept/d": "d", "way": "file now", "link/e": "e", "dir/c": "c", "dir/x/y": "y", "first": "2",
     }  # fmt: skip
     assert not (made / "link").is_symlink()
+
+
+@needs_engine
+async def test_a_user_may_be_named_as_the_image_knows_it(tmp_path: Path) -> None:
+    """Its files are that user's; a name that the image has not, or has for root, makes no machine."""
+    for user, words in (
+        ("agent", ""),
+        ("root", "no user 'root' who is not root"),
+        ("nobody-knows", "no user 'nobody-knows'"),
+    ):
+        provider = make_provider(Docker(image=IMAGE, user=user), tmp_path / user)
+        try:
+            if words:
+                with pytest.raises(CreateFailed, match=words):
+                    await provider.create("layout.1-0.b1")
+                continue
+            box = await provider.create("layout.1-0.b1")
+            said = await box.exec("id -un; id -u; echo x >file && stat -c %U file", key="k", timeout_s=20)
+            assert said.output == "agent\n1000\nagent\n"
+        finally:
+            await provider.aclose()

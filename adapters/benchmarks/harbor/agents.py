@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from schemas.config import AgentConfig
 from schemas.harnesses import NopAgent, OracleAgent
 from schemas.tasks import Task
 
-NUMBER: Final = re.compile(r"[1-9]\d{0,9}")
+ROOT: Final = frozenset({"root", "0"})
 SUFFIX: Final = "_agent"
 
 
@@ -17,11 +16,8 @@ def why_not(task: Task, agent: AgentConfig) -> str | None:  # noqa: PLR0911  one
     """Return why an agent cannot be given a task, with who can; None if it can."""
     if isinstance(agent, NopAgent):
         return None
-    if task.user is not None and not NUMBER.fullmatch(task.user):
-        return (
-            f"its agent is to be the user {task.user!r}, and {agent.type} runs as the sandbox's own user, or as one that is given by "
-            "a number and is not root; nop_agent, which runs nothing, can be given it"
-        )
+    if task.user in ROOT:
+        return f"its agent is to be root, and no sandbox runs {agent.type} as root; nop_agent, which runs nothing, can be given it"
     if isinstance(agent, OracleAgent):
         return None if task.solution else "it has no solution/solve.sh that oracle_agent could run"
     allowed = {name.removesuffix(SUFFIX) for name in task.agents}

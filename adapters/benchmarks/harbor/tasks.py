@@ -15,6 +15,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from adapters.benchmarks.harbor import files, toml, workdir
+from adapters.benchmarks.harbor.agents import ROOT
 from adapters.benchmarks.harbor.reach import reach_of
 from adapters.benchmarks.harbor.toml import DatasetToml, Environment, TaskToml
 from gym_bus.errors import BadTaskset
@@ -32,7 +33,6 @@ SOLUTION: Final = "/solution"
 LOGS: Final = ("/logs/agent", "/logs/artifacts")
 CANARY: Final = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 HOST_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-NUMBER: Final = re.compile(r"[1-9]\d{0,9}")
 EVERYTHING: Final = ("**",)
 KEYS: Final = {"workspace": "environment.workdir"}
 """Where in the file stands what a model of ours calls otherwise."""
@@ -121,7 +121,7 @@ class _Reading:
             raise BadTaskset(f"{self._folder / 'tests/test.sh'}: no such file; it is what grades the task")
         workspace = self._workspace()
         machine = self._machine(environment, self._folder / "environment", workspace, (*LOGS, SOLUTION))
-        is_numbered = agent.user is not None and bool(NUMBER.fullmatch(agent.user))
+        user = None if agent.user in ROOT else agent.user
         whole = not said.verifier.is_separate
         given = TaskInput(
             task_id=self._name,
@@ -136,7 +136,7 @@ class _Reading:
             input=given,
             verifier=VERIFIER,
             verifier_data=self._verifier_data(tests, workspace, is_whole=whole),
-            machine=machine.replaced(user=agent.user if is_numbered else None, agent=agent_reach),
+            machine=machine.replaced(user=user, agent=agent_reach),
             grading=self._grading(workspace),
             timeout_s=None if agent.timeout_sec is None else self._in_time(agent.timeout_sec),
             agents=self._gym.allowed_agents,
@@ -177,8 +177,8 @@ class _Reading:
             yield f"it is made of several containers ({COMPOSE[0]}), and a sandbox is one"
         if said.verifier.collect:
             yield "verifier.collect: what services hold cannot be collected: a sandbox is one container"
-        if said.verifier.user is not None and not NUMBER.fullmatch(said.verifier.user):
-            yield f"verifier.user: {said.verifier.user!r}: a user is given by its number here, and is not root"
+        if said.verifier.user in ROOT:
+            yield f"verifier.user: {said.verifier.user!r}: nothing runs as root in a sandbox"
         for artifact in said.artifacts:
             if artifact.service or artifact.destination or artifact.exclude:
                 yield f"artifacts: {artifact.source!r}: service, destination and exclude are not supported yet"

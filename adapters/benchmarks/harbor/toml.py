@@ -16,7 +16,11 @@ from gym_bus.errors import BadTaskset
 TOML_MAX_BYTES: Final = 256 * 1024
 SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])I?B?", re.IGNORECASE)
 MIB_OF: Final = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
-User = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
+User = Annotated[
+    str,
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    Field(pattern=r"^(\d{1,10}|[a-z_][a-z0-9_-]{0,31})$"),
+]
 Timeout = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
 Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
 

@@ -157,6 +157,7 @@ def test_an_unknown_key_is_noted_and_no_error(tmp_path: Path) -> None:
         ),
         ("[verifier]\nenvironment_mode = 'shared'\n[verifier.environment]\ncpus = 1", "verifier: environment_mode"),
         ("[environment]\nenv = {'A=B' = 'c'}", "environment.env"),
+        ("[agent]\nuser = 'a b'", "agent.user"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_file_and_key(tmp_path: Path, toml: str, words: str) -> None:
@@ -175,6 +176,7 @@ def test_a_wrong_value_is_named_with_its_file_and_key(tmp_path: Path, toml: str,
         ("[environment]\nenv = {KEY = '${SECRET}'}", "${SECRET} is a variable of this host"),
         ("[[steps]]\nname = 'a'", "several steps"),
         ("[verifier]\nuser = 'root'", "verifier.user: 'root'"),
+        ("[verifier]\nuser = 0", "verifier.user: '0'"),
         ("artifacts = ['/etc/x']\n[verifier]\nenvironment_mode = 'separate'", "'/etc/x' is not in /app"),
     ],
 )
@@ -282,6 +284,9 @@ def test_an_agent_that_cannot_do_a_task_is_told_who_can(tmp_path: Path) -> None:
     assert [server.name for server in served.mcp_servers] == ["w"]
     assert "tools by MCP (w)" in str(why_not(served, CodexAgent()))
     assert why_not(served, OracleAgent()) is why_not(served, NopAgent()) is None
+    named = only(folder(tmp_path, "c", toml="[agent]\nuser = 'someone'\n"))
+    assert named.machine is not None
+    assert (named.machine.user, why_not(named, CodexAgent())) == ("someone", None)
     rooted = only(folder(tmp_path, "b", toml="[agent]\nuser = 'root'\n"))
     for agent in (CodexAgent(), SimpleAgent(), OracleAgent()):
         assert "nop_agent" in str(why_not(rooted, agent))

