@@ -74,6 +74,9 @@ def with_folder(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with the folder of tasks, which stands among the overrides, by itself; raises `BadConfig` for two of them."""
     words = list(options.get("overrides") or ())
     folders = [word for word in words if not configs.OVERRIDE.fullmatch(word) and Path(word).expanduser().is_dir()]
+    if strange := next((word for word in words if "=" not in word and word not in folders), None):
+        msg = f"{strange!r} is no override (key=value, such as num_repeats=1), and there is no folder of that name"
+        raise BadConfig(msg)
     if len(folders) > 1:
         msg = f"{folders[0]} and {folders[1]} are both folders of tasks: give one, or the folder that both are in"
         raise BadConfig(msg)

@@ -38,7 +38,7 @@ def test_a_folder_stands_among_the_overrides(tmp_path: Path, monkeypatch: pytest
 def test_two_folders_and_no_folder_are_errors(tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="both folders of tasks"):
         with_folder({"overrides": (str(tmp_path), "/")})
-    with pytest.raises(BadConfig, match="is no override"):
+    with pytest.raises(BadConfig, match="and there is no folder of that name"):
         resolved("nowhere/")
     with pytest.raises(BadConfig, match="names the tasks, and so does a flag"):
         resolved(str(tmp_path), input_path="x.jsonl")
