@@ -19,6 +19,7 @@ from actors.harness import settling
 from actors.harness.handlers import ModelHandlers
 from actors.harness.launched import LaunchedMachine
 from actors.harness.session import SessionMachine
+from actors.harness.solving import SolvingMachine
 from actors.sandbox.admission import Admission
 from actors.sandbox.box import BoxMachine
 from actors.sandbox.box_state import ABOUT_A_MACHINE
@@ -76,7 +77,7 @@ from schemas.events import (
     VerdictFailed,
     VerdictIssued,
 )
-from schemas.harnesses import HarnessAgent
+from schemas.harnesses import HarnessAgent, NopAgent, OracleAgent
 from schemas.ids import WorkerKind, grading_key, sandbox_key, session_key, verdict_key
 from schemas.sandboxes import SandboxConfig
 from schemas.tasks import Task
@@ -206,11 +207,15 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
     shell = replace(
         _shell("harness", around, {**handlers.table(), **settling.TABLE}), sibling_logs={"model": model_log}
     )
-    loops, programs = SessionMachine(), LaunchedMachine()
+    loops, programs, solutions = SessionMachine(), LaunchedMachine(), SolvingMachine()
 
     def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:
-        is_program = isinstance(request.data, SessionRequested) and isinstance(request.data.agent, HarnessAgent)
-        machine: Machine[Any] = programs if is_program else loops
+        agent = request.data.agent if isinstance(request.data, SessionRequested) else None
+        machine: Machine[Any] = loops
+        if isinstance(agent, HarnessAgent):
+            machine = programs
+        elif isinstance(agent, OracleAgent | NopAgent):
+            machine = solutions
         return Drive(shell, machine, where, request.attempt, request)
 
     role = replace(_role("harness", loops, session_key), make=make)

@@ -105,6 +105,7 @@ def make_paths_absolute(sourced: Sourced, base: Path) -> None:
     """Resolve files that the configuration names against `base`: hosts have another working directory."""
     for section, key in (
         ("taskset", "jsonl_fpath"),
+        ("taskset", "path"),
         ("model", "ledger_path"),
         ("model", "recording"),
         ("model", "endpoint_file"),

@@ -13,7 +13,16 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
-from schemas.harnesses import ClaudeCodeAgent, CodexAgent, MiniSweAgent, OpenCodeAgent, PiAgent, StrandsAgent
+from schemas.harnesses import (
+    ClaudeCodeAgent,
+    CodexAgent,
+    MiniSweAgent,
+    NopAgent,
+    OpenCodeAgent,
+    OracleAgent,
+    PiAgent,
+    StrandsAgent,
+)
 from schemas.readiness import Install
 from schemas.sandboxes import Bubblewrap, Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tokens import LogprobKind
@@ -46,7 +55,20 @@ class JsonlTaskset(Tagged):
     answer_key: str = "answer"
 
 
-TasksetConfig = Annotated[ReasoningGymTaskset | JsonlTaskset, Field(discriminator="type")]
+class HarborTaskset(Tagged):
+    """A folder of one task in Harbor's format, or one of such folders (docs/harbor.md).
+
+    What cannot be done here is an error that names it, unless `skip_unsupported` leaves such tasks out. Tasks that want the whole
+    internet are run without it if `without_internet` says so.
+    """
+
+    type: Literal["harbor"] = "harbor"
+    path: str = Field(min_length=1)
+    skip_unsupported: bool = False
+    without_internet: bool = False
+
+
+TasksetConfig = Annotated[ReasoningGymTaskset | JsonlTaskset | HarborTaskset, Field(discriminator="type")]
 
 
 BudgetLimit = Literal["model_calls", "input_tokens", "output_tokens", "total_tokens", "cost_usd", "wall_s"]
@@ -358,7 +380,9 @@ AgentConfig = Annotated[
     | Annotated[MiniSweAgent, Tag("mini_swe_agent")]
     | Annotated[ClaudeCodeAgent, Tag("claude_code_agent")]
     | Annotated[OpenCodeAgent, Tag("opencode_agent")]
-    | Annotated[StrandsAgent, Tag("simple_strands_agent")],
+    | Annotated[StrandsAgent, Tag("simple_strands_agent")]
+    | Annotated[OracleAgent, Tag("oracle_agent")]
+    | Annotated[NopAgent, Tag("nop_agent")],
     Discriminator(_type_of_agent),
 ]
 

@@ -36,6 +36,30 @@ class HarnessAgent(Tagged):
         return True
 
 
+class OracleAgent(Tagged):
+    """No agent: the task's own solution is the only command, graded as an agent's work is. It shows that a task can be done."""
+
+    type: Literal["oracle_agent"] = "oracle_agent"
+    timeout_s: Seconds = 1800
+
+    @property
+    def enable_tools(self) -> bool:
+        """Say that it needs a sandbox."""
+        return True
+
+
+class NopAgent(Tagged):
+    """No agent: nothing is done, and that is graded. It shows that a task is not done by itself."""
+
+    type: Literal["nop_agent"] = "nop_agent"
+    timeout_s: Seconds = 1800
+
+    @property
+    def enable_tools(self) -> bool:
+        """Say that its tests need a sandbox."""
+        return True
+
+
 class CodexAgent(HarnessAgent):
     """Codex CLI."""
 

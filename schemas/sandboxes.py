@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.network import parse_hosts
 from schemas.values import Seconds
+
+WORKSPACE: Final = "/box"
+"""Where the files of a sandbox on this host are, whatever else they are called."""
 
 
 class SandboxLimits(Frozen):
@@ -85,6 +88,54 @@ def _apart(directories: tuple[SharedDirectory, ...]) -> tuple[SharedDirectory, .
 SharedDirectories = Annotated[tuple[SharedDirectory, ...], Field(max_length=16), AfterValidator(_apart)]
 
 
+Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
+
+OF_THE_SYSTEM: Final = (
+    "bin",
+    "boot",
+    "box",
+    "dev",
+    "etc",
+    "lib",
+    "lib32",
+    "lib64",
+    "libx32",
+    "proc",
+    "run",
+    "sbin",
+    "sys",
+    "usr",
+)
+"""Directories at the top of a machine that no task may have for itself, nor anything in them."""
+
+
+def _of_its_own(path: str) -> str:
+    """Refuse a directory that is the system's, or that programs of agents are shown in."""
+    first = path.split("/")[1]
+    is_ours = path in {"/tmp", "/opt"} or path == "/opt/gym-bus" or path.startswith("/opt/gym-bus/")  # noqa: S108  in the machine
+    if first in OF_THE_SYSTEM or is_ours or {".", ".."} & set(path.split("/")):
+        msg = f"{path} cannot be a directory of a task's own: it is the system's"
+        raise ValueError(msg)
+    return path
+
+
+OwnDirectory = Annotated[str, Field(pattern=r"^(/[A-Za-z0-9_.-]+)+$", max_length=256), AfterValidator(_of_its_own)]
+
+
+class Layout(Frozen):
+    """What a task finds in its machine beside the usual.
+
+    The box's files are at `workspace` as well as at /box, and commands begin there; None is /box alone. With `is_seeded` they begin as
+    what the image has there. `scratch` are directories of memory that commands can write to, and that no checkpoint holds.
+    `environment` is what commands find besides the usual.
+    """
+
+    workspace: OwnDirectory | None = None
+    is_seeded: bool = False
+    scratch: tuple[OwnDirectory, ...] = Field(default=(), max_length=16)
+    environment: Variables = Field(default_factory=dict)
+
+
 class Bubblewrap(Tagged):
     """A sandbox of namespaces: no network but what `network` allows, read-only system, no capabilities, a non-root user."""
 
@@ -92,6 +143,7 @@ class Bubblewrap(Tagged):
     limits: SandboxLimits = SandboxLimits()
     network: NetworkPolicy = NetworkPolicy()
     shared: SharedDirectories = ()
+    layout: Layout = Layout()
     ledger_path: str | None = None
 
 
@@ -116,9 +168,9 @@ class Docker(Tagged):
 
     The engine has to run on this host; any image with `/bin/sh` will do. `image` is pulled if it is not there, unless `pull` is
     `never`. In its place may be a `dockerfile`, of which, with the directory it is in, an image is built, with the network
-    `build_network`. Either may take `image_timeout_s`. `user` is uid:gid, numbers, and must be gym-bus's own if that does not run as
-    root. `socket` is the engine's: None is `DOCKER_HOST` if that is a unix socket, else Docker's own place. `limits.memory_mib` and
-    `limits.processes` bound the container as a whole.
+    `build_network`. Either may take `image_timeout_s`. `user` is uid:gid, numbers, or a name that the image knows for a user who is
+    not root; it must be gym-bus's own if that does not run as root. `socket` is the engine's: None is `DOCKER_HOST` if that is a unix
+    socket, else Docker's own place. `limits.memory_mib` and `limits.processes` bound the container as a whole.
     """
 
     type: Literal["docker"] = "docker"
@@ -130,7 +182,8 @@ class Docker(Tagged):
     limits: SandboxLimits = SandboxLimits()
     network: NetworkPolicy = NetworkPolicy()
     shared: SharedDirectories = ()
-    user: str = Field(default="1000:1000", pattern=r"^[1-9]\d{0,9}:\d{1,10}$")
+    layout: Layout = Layout()
+    user: str = Field(default="1000:1000", pattern=r"^([1-9]\d{0,9}:\d{1,10}|[a-z_][a-z0-9_-]{0,31})$")
     socket: str | None = None
     ledger_path: str | None = None
 
@@ -140,9 +193,6 @@ class Docker(Tagged):
             msg = "either image has to be set, or dockerfile"
             raise ValueError(msg)
         return self
-
-
-Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
 
 
 class Apptainer(Tagged):
@@ -281,6 +331,12 @@ class NoImage(ValueError):
     """A task names an image, and the sandbox is of a type that is made of none."""
 
 
+def workspace_of(sandbox: SandboxConfig) -> str:
+    """Return where commands of a sandbox on this host begin."""
+    layout = getattr(sandbox, "layout", None)
+    return layout.workspace or WORKSPACE if isinstance(layout, Layout) else WORKSPACE
+
+
 def with_image(sandbox: SandboxConfig, image: str | None) -> SandboxConfig:
     """Return the sandbox, made of a task's own `image` if it has one; raises `NoImage`."""
     match sandbox:
@@ -305,3 +361,9 @@ class Checkpoints(Frozen):
     when: Literal["turn", "never"] = "turn"
     max_restores: int = Field(default=3, ge=0, le=100)
     restore_in: SandboxConfig | None = None
+
+
+def workspace_begins(sandbox: SandboxConfig) -> bool:
+    """Say whether a new sandbox has files in its workspace already."""
+    layout = getattr(sandbox, "layout", None)
+    return isinstance(layout, Layout) and layout.is_seeded and isinstance(sandbox, Docker)

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from schemas.base import Frozen
+from schemas.machines import Machine
 from schemas.readiness import Install
-from schemas.values import BlobRef, Message
+from schemas.values import BlobRef, Message, Seconds
 
 
 class TaskInput(Frozen):
@@ -22,12 +23,39 @@ class TaskInput(Frozen):
     hands_in: Literal["answer", "files", "machine"] = "answer"
 
 
+class Staged(Frozen):
+    """Files that are put into a machine, at a directory outside of its workspace: content in base64 by path below it."""
+
+    at: str = Field(pattern=r"^(/[A-Za-z0-9_.-]+)+$")
+    files: dict[str, str]
+
+
+class McpServer(Frozen):
+    """A server of tools that a task offers its agent: at `url`, or started in the machine by `command` with `args`."""
+
+    name: str = Field(min_length=1)
+    transport: Literal["stdio", "sse", "streamable-http"]
+    url: str | None = None
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    headers: dict[str, str] = Field(default_factory=dict)
+
+
+class Solution(Frozen):
+    """How a task is solved: files that only its own solution is run with, and the command."""
+
+    staged: Staged
+    command: str
+
+
 class Task(Frozen):
     """One task of a taskset.
 
     `index` is the task's position in the unshuffled source and names its rollouts; `verifier_data` (the
     expected answer, the generator's entry) goes to the verifier only. Its `install`, if it has one, takes the place of the run's,
-    and its `image` that of the run's sandbox.
+    and its `image` that of the run's sandbox. `machine` is what it asks of the agent's machine, `grading` of that for its tests.
+    `timeout_s` is for the agent, if the run says nothing of that. Only `agents`, if there are any, may try it. It is done as
+    `user`, and offers `mcp_servers` and the skills in `skills_dir`. Nobody but an `oracle_agent` is given its `solution`.
     """
 
     index: int = Field(ge=0)
@@ -36,6 +64,14 @@ class Task(Frozen):
     verifier_data: dict[str, Any]
     install: Install | None = None
     image: str | None = Field(default=None, min_length=1)
+    machine: Machine | None = None
+    grading: Machine | None = None
+    timeout_s: Seconds | None = None
+    agents: tuple[str, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
+    skills_dir: str | None = None
+    user: str | None = None
+    solution: Solution | None = None
 
     @property
     def task_id(self) -> str:

@@ -80,6 +80,8 @@ FailureKind = Literal[
     "checkpoint_failed",
     "tool_lost",
     "verifier_error",
+    "reward_missing",
+    "reward_invalid",
     "agent_timeout",
     "agent_failed",
     "launch_lost",

@@ -16,7 +16,8 @@ from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
 from schemas.config import TasksetConfig
 from schemas.events import RunResumed, RunStarted
-from schemas.sandboxes import NoImage, with_image
+from schemas.machines import Unfit
+from schemas.sandboxes import NoImage
 from schemas.tasks import Task
 from schemas.values import Failure
 
@@ -45,10 +46,9 @@ class RunHandlers:
         try:
             tasks = await self._load_tasks(state.request.config.taskset)
             chosen = plan.select(tasks, state.request.config)
-            for task in chosen:
-                with_image(state.request.config.sandbox, task.image)
+            plan.check(chosen, state.request.config)
             ref = await asyncio.to_thread(self._blobs.put, plan.dump(chosen), "application/jsonl")
-        except (GymBusError, NoImage) as error:
+        except (GymBusError, NoImage, Unfit) as error:
             failure = Failure(kind="internal", message=str(error), stage="seed", terminal=True)
             return never_started(state, failure)
         started = RunStarted(

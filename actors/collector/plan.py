@@ -9,7 +9,11 @@ from dataclasses import dataclass
 
 import pydantic_core
 
+from adapters.benchmarks.harbor import why_not
+from gym_bus.errors import BadTaskset
 from schemas.config import RunConfig
+from schemas.machines import fitted
+from schemas.sandboxes import with_image
 from schemas.tasks import Task
 
 
@@ -32,6 +36,15 @@ def select(tasks: Sequence[Task], config: RunConfig) -> list[Task]:
     if config.shuffle_seed is not None:
         random.Random(config.shuffle_seed).shuffle(chosen)  # noqa: S311  an order, not a secret
     return chosen[: config.limit] if config.limit else chosen
+
+
+def check(tasks: Sequence[Task], config: RunConfig) -> None:
+    """Raise `BadTaskset`, `NoImage` or `Unfit` for a task that the run's agent cannot be given, or not in the run's sandboxes."""
+    for task in tasks:
+        if why := why_not(task, config.agent):
+            raise BadTaskset(f"{task.task_id}: {why}")
+        fitted(with_image(config.sandbox, task.image), task.machine)
+        fitted(config.grading_sandbox or config.sandbox, task.grading)
 
 
 def order(tasks: Sequence[Task], config: RunConfig) -> list[Planned]:

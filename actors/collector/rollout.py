@@ -9,7 +9,7 @@ from typing import Final
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
 from schemas.base import Event, Frozen
-from schemas.config import Retries, RunConfig
+from schemas.config import AgentConfig, Retries, RunConfig
 from schemas.envelope import Envelope
 from schemas.events import (
     RequestParked,
@@ -23,6 +23,8 @@ from schemas.events import (
     VerdictRequested,
 )
 from schemas.events.collector import RolloutState as RowState
+from schemas.harnesses import OracleAgent
+from schemas.machines import fitted
 from schemas.sandboxes import with_image
 from schemas.tasks import Evidence, Task
 from schemas.values import HALTING, Failure
@@ -118,11 +120,12 @@ class RolloutMachine:
         """Return the request for a verdict; what is run for it runs in a machine like the agent's, if no other is configured."""
         config, is_run = self._config, self._task.input.hands_in != "answer"
         like_the_agents = with_image(config.sandbox, self._task.image)
+        sandbox = fitted(config.grading_sandbox or like_the_agents, self._task.grading) if is_run else None
         return VerdictRequested(
             verifier=self._task.verifier,
             verifier_data=self._task.verifier_data,
             evidence=evidence,
-            sandbox=(config.grading_sandbox or like_the_agents) if is_run else None,
+            sandbox=sandbox,
         )
 
     def _session(self) -> SessionRequested:
@@ -133,14 +136,15 @@ class RolloutMachine:
         return SessionRequested(
             task=self._task.input,
             repeat=self._repeat,
-            agent=config.agent,
+            agent=in_time(config.agent, self._task.timeout_s),
             model=config.model,
-            sandbox=with_image(config.sandbox, self._task.image),
+            sandbox=fitted(with_image(config.sandbox, self._task.image), self._task.machine),
             checkpoints=config.checkpoints,
             install=self._task.install or config.install,
             warm_sandboxes=config.warm_sandboxes,
             sampling=sampling,
             budget=config.budget,
+            solution=self._task.solution if isinstance(config.agent, OracleAgent) else None,
         )
 
     def _end_failed(self, state: RolloutState, failure: Failure, now: datetime) -> RolloutFinished:
@@ -169,6 +173,12 @@ class RolloutMachine:
     def crashed(self, state: RolloutState, failure: Failure) -> Sequence[Draft]:
         """End the attempt."""
         return () if state.finished else (Draft(RolloutFinished(state="terminal", failure=failure), state.cause),)
+
+
+def in_time(agent: AgentConfig, task_s: float | None) -> AgentConfig:
+    """Return the agent with the time that its task gives it, unless the run says something else than is usual."""
+    usual = type(agent).model_fields["timeout_s"].default
+    return agent if task_s is None or agent.timeout_s != usual else agent.replaced(timeout_s=task_s)
 
 
 def retry_wait_s(retries: Retries, failures: int) -> float:

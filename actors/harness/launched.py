@@ -17,7 +17,6 @@ from adapters.harnesses.outcomes import Seen, outcome
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
 from schemas.base import Event, Frozen
-from schemas.config import SimpleAgent
 from schemas.envelope import Envelope
 from schemas.events import (
     ActivationCompleted,
@@ -43,7 +42,7 @@ from schemas.events import (
     SessionFailed,
     SessionRequested,
 )
-from schemas.harnesses import Program
+from schemas.harnesses import HarnessAgent, Program
 from schemas.ids import sandbox_key
 from schemas.readiness import GatewayDoor
 from schemas.tasks import Evidence
@@ -89,7 +88,7 @@ class LaunchedState(Frozen):
     @property
     def agent(self) -> Program:
         """Return the program's configuration."""
-        if isinstance(self.request.agent, SimpleAgent):
+        if not isinstance(self.request.agent, HarnessAgent):
             raise TypeError(self.request.agent.type)
         return self.request.agent
 

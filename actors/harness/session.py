@@ -15,6 +15,7 @@ from actors.harness.state import BoxView, SessionState, ToolSlot
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
 from schemas.base import Event
+from schemas.config import SimpleAgent
 from schemas.envelope import Envelope
 from schemas.events import (
     ActivationCompleted,
@@ -74,7 +75,8 @@ class SessionMachine:
         data = request.data
         if not isinstance(data, SessionRequested):
             raise TypeError(request.type)
-        system = (Message(role="system", content=data.agent.system_prompt),) if data.agent.system_prompt else ()
+        prompt = data.agent.system_prompt if isinstance(data.agent, SimpleAgent) else None
+        system = (Message(role="system", content=prompt),) if prompt else ()
         return SessionState(
             request=data,
             request_id=request.event_id,

@@ -9,36 +9,37 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from actors.sandbox.cases import CASE_EXTRA_S, run_cases
 from actors.sandbox.held import HeldBox
 from actors.sandbox.making import Maker
+from actors.sandbox.rewards import Rewards
+from actors.sandbox.staging import contents_of, stage
 from gym_bus.blobs import Blobs
-from gym_bus.errors import GymBusError, Permanent
+from gym_bus.errors import GymBusError
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
 from gym_bus.runtime.machine import Effect
 from providers.sandboxes.base import ExecResult, SandboxUnavailable
-from providers.sandboxes.capabilities import WithDetached, WithFiles, WithSnapshots
+from providers.sandboxes.capabilities import WithDetached, WithSnapshots
 from providers.sandboxes.phases import phase_of
 from providers.sandboxes.snapshots import Selection, TooLarge, load
-from providers.sandboxes.snapshots.handing_in import hand_in
+from providers.sandboxes.snapshots.handing_in import hand_in, laid_over
 from providers.sandboxes.snapshots.taking import store
 from schemas.base import Event, Frozen
 from schemas.cases import CaseResult
 from schemas.envelope import Envelope
 from schemas.events import GradingDone, GradingFailed, GradingRequested
-from schemas.sandboxes import SandboxConfig
+from schemas.sandboxes import SandboxConfig, workspace_begins
 from schemas.values import BlobRef, Failure
 
 STAGED_WITHIN_S: Final = 1800.0
 SERVICES_LAST_S: Final = 60.0
+EVERYTHING: Final = ("**",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +138,19 @@ class GradingHandlers:
             lasts_s = request.timeout_s + SERVICES_LAST_S
             await held.box.start(service, key=f"{request_id}/service-{number}", timeout_s=lasts_s)
         place = f"/tmp/tests-{re.sub(r'[^A-Za-z0-9-]', '-', drive.aggregate.label)}"  # noqa: S108  in the machine
-        await self._stage(held, request, place)
+        await stage(held.box, place, {path: text.encode() for path, text in request.tests.items()})
+        if request.staged:
+            await stage(held.box, request.staged.at, contents_of(request.staged))
+        rewards = Rewards(held.box, request.rewards_in, request_id) if request.rewards_in else None
+        if rewards:
+            await rewards.begin()
         result = None
         if request.command is not None:
             command = f"TESTS={shlex.quote(place)}; export TESTS; {request.command}"
             result = await held.box.exec(command, key=request_id, timeout_s=request.timeout_s)
         cases = await run_cases(held.box, request.cases, request_id, place) if request.cases else ()
-        return _done(request_id, result, files, left_out, cases)
+        done = _done(request_id, result, files, left_out, cases)
+        return await rewards.read(done) if rewards else done
 
     async def _hand_in(self, held: HeldBox, request: GradingRequested) -> tuple[int, int]:
         """Put what was handed in into the machine; return how many files that were, and how much of it was left out."""
@@ -155,8 +162,22 @@ class GradingHandlers:
             ref, count, left_out = await asyncio.to_thread(self._selected, request, request.files)
         except TooLarge as error:
             raise _Refused(str(error)) from error
-        await held.box.restore(ref, self._blobs)
+        if workspace_begins(request.sandbox):
+            await self._replace_workspace(held, request, ref)
+        else:
+            await held.box.restore(ref, self._blobs)
         return count, left_out
+
+    async def _replace_workspace(self, held: HeldBox, request: GradingRequested, ref: BlobRef) -> None:
+        """Put what was handed in where a workspace begins as the image's: over that if it is files, in its place if it is all."""
+        if not request.is_whole and request.artifacts != EVERYTHING:
+            began = await held.keep("seed")
+            ref = await asyncio.to_thread(self._over, began.snapshot, ref)
+        await held.clear(f"{ref.sha256}/clear")
+        await held.restore(ref)
+
+    def _over(self, below: BlobRef, above: BlobRef) -> BlobRef:
+        return store(laid_over(load(below, self._blobs), load(above, self._blobs)), self._blobs)
 
     def _selected(self, request: GradingRequested, files: BlobRef) -> tuple[BlobRef, int, int]:
         manifest, left_out = load(files, self._blobs), 0
@@ -164,19 +185,6 @@ class GradingHandlers:
             manifest, left_out = hand_in(manifest, Selection(request.artifacts))
             files = store(manifest, self._blobs)
         return files, sum(1 for entry in manifest.entries if entry.kind == "file"), left_out
-
-    @staticmethod
-    async def _stage(held: HeldBox, request: GradingRequested, place: str) -> None:
-        if not isinstance(held.box, WithFiles):
-            raise _unable(request.sandbox, "tests")
-        with tempfile.TemporaryDirectory(prefix="gym-bus-tests-") as directory:
-            source = Path(directory) / "test"
-            for path, text in request.tests.items():
-                if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-                    msg = f"the test {path!r} must have a path below the directory of tests"
-                    raise Permanent(msg)
-                await asyncio.to_thread(source.write_text, text, encoding="utf-8")
-                await held.box.put(source, f"{place}/{path}", mode=0o755)
 
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""

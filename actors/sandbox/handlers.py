@@ -12,6 +12,7 @@ from actors.sandbox.door import Doors
 from actors.sandbox.failures import SEED_ERRORS, seed_failure
 from actors.sandbox.held import HeldBox
 from actors.sandbox.making import Maker
+from actors.sandbox.staging import contents_of, stage
 from actors.sandbox.tooling import Tooling
 from gym_bus.errors import GymBusError
 from gym_bus.event_log import Draft
@@ -28,6 +29,7 @@ from schemas.events import (
     ToolCallCompleted,
     ToolCallFailed,
 )
+from schemas.sandboxes import workspace_begins
 from schemas.values import Failure
 
 KEPT_WITHIN_S: Final = 900.0
@@ -51,10 +53,12 @@ class BoxHandlers:
             wanted = await self._tooling.sandbox_for(request)
             held, provider = await self._maker.made(drive, wanted, request.warm_sandboxes)
             if request.restore:
-                if request.install:
+                if request.install or workspace_begins(wanted):
                     await held.clear(f"{request_id}/clear")
                 async with asyncio.timeout(RESTORED_WITHIN_S):
                     await held.restore(request.restore)
+            if request.staged:
+                await stage(held.box, request.staged.at, contents_of(request.staged))
             if change := phase_of(request.sandbox, request.phase, held.phase):
                 await held.enter(change)
             url = None

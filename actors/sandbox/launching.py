@@ -28,6 +28,7 @@ from providers.sandboxes.base import Box, BoxLost
 from providers.sandboxes.capabilities import WithDetached, WithFiles
 from schemas.events import LaunchEnded, LaunchFailed, LaunchLost, LaunchTold
 from schemas.harnesses import ToldItem
+from schemas.sandboxes import workspace_of
 from schemas.values import Failure
 
 LOOK_FIRST_S: Final = 0.2
@@ -42,7 +43,6 @@ UNKNOWN_MAX: Final = 50
 TOLD_MAX_CHARS: Final = 16 * 1024 * 1024
 ITEM_CHARS: Final = 64
 """What an item takes in the log beside its words."""
-WORKSPACE: Final = "/box"
 ASIDES: Final = frozenset({"session", "complained", "finished"})
 """What other files than the first may add to an account: the conversation is told by that one."""
 
@@ -64,9 +64,9 @@ class GoingLaunch:
     is_read: bool = False
 
     @classmethod
-    async def begun(cls, box: LaunchBox, plan: Plan, launch_id: str, timeout_s: float) -> GoingLaunch:
-        """Launch what is planned; raises `Permanent`, `BoxLost`."""
-        launch = await begin(box, plan, launch_id, cwd=WORKSPACE, timeout_s=timeout_s)
+    async def begun(cls, box: LaunchBox, plan: Plan, launch_id: str, cwd: str, timeout_s: float) -> GoingLaunch:
+        """Launch what is planned, in the directory `cwd`; raises `Permanent`, `BoxLost`."""
+        launch = await begin(box, plan, launch_id, cwd=cwd, timeout_s=timeout_s)
         first, *others = [Following(launch, trace) for trace in plan.traces]
         return cls(launch, first, others)
 
@@ -169,12 +169,13 @@ class LaunchHandlers:
         conversation = drive.aggregate.sibling("model", launch.asker.key)
         key = await asyncio.to_thread(gateway_key, self._keys)
         token = mint(key, Grant(conversation, drive.attempt, request.activation))
+        workspace = workspace_of(drive.state.request.sandbox)
         activation = activation_of(
-            request.agent, request.prompt, request.system_prompt, request.model, f"{url}/a/{token}", WORKSPACE
+            request.agent, request.prompt, request.system_prompt, request.model, f"{url}/a/{token}", workspace
         )
         plan = plan_for(HARNESSES[request.agent.type], activation)
         async with asyncio.timeout(BEGUN_WITHIN_S):
-            return await GoingLaunch.begun(_able(held.box), plan, f"l{launch.request_id}", request.timeout_s)
+            return await GoingLaunch.begun(_able(held.box), plan, f"l{launch.request_id}", workspace, request.timeout_s)
 
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""

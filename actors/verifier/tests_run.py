@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 from adapters.benchmarks import cases
 from adapters.benchmarks.base import Grade
+from adapters.benchmarks.harbor.rewards import BadReward, reward_of
 from gym_bus.errors import BadTaskset
 from schemas.cases import CaseRun
 from schemas.events import GradingDone, GradingRequested, VerdictRequested
+from schemas.tasks import Staged
+from schemas.values import Failure
 
 VERSION: Final = "commands-1"
 OUTPUT_SHOWN: Final = 400
@@ -27,10 +31,12 @@ def wanted(request: VerdictRequested) -> GradingRequested:
             artifacts=tuple(data.get("artifacts", ())),
             is_whole=bool(data.get("is_whole", False)),
             services=tuple(data.get("services", ())),
-            tests=dict(data["tests"]),
+            tests=dict(data.get("tests", {})),
             command=None if data["command"] is None else str(data["command"]),
             timeout_s=float(data.get("timeout_s", 60.0)),
             cases=tuple(CaseRun.model_validate(case) for case in data.get("cases", ())),
+            staged=Staged.model_validate(data["staged"]) if data.get("staged") else None,
+            rewards_in=data.get("rewards_in"),
         )
     except (KeyError, TypeError, ValueError) as error:
         msg = f"the task's tests cannot be read: {error}"
@@ -42,11 +48,16 @@ def graded(request: VerdictRequested) -> Literal["files", "machine"]:
     return "machine" if request.verifier_data.get("is_whole") else "files"
 
 
-def worth(request: VerdictRequested, done: GradingDone) -> Grade:
-    """Return what the tests, the cases or both are worth: nothing unless the tests ended by themselves with 0, and why."""
+def worth(request: VerdictRequested, done: GradingDone) -> Grade | Failure:
+    """Return what the tests say: by their exit code (1 for 0), or by the reward that they wrote, without which there is none.
+
+    Where there are cases too, they count if the tests are worth anything.
+    """
     if done.refused:
         return Grade(0.0, failure_reason=done.refused)
     data = request.verifier_data
+    if data.get("rewards_in"):
+        return _written(done)
     grade = Grade(1.0) if data["command"] is None else _of_tests(done)
     if grade.reward and data.get("expected"):
         return cases.worth(data["expected"], done.cases, partial=bool(data.get("partial")))
@@ -56,6 +67,26 @@ def worth(request: VerdictRequested, done: GradingDone) -> Grade:
 def _of_tests(done: GradingDone) -> Grade:
     if done.ended_by == "exit" and done.exit_code == 0:
         return Grade(1.0)
+    return Grade(0.0, failure_reason=_ended(done))
+
+
+def _written(done: GradingDone) -> Grade | Failure:
+    if done.ended_by != "exit":
+        return Failure(kind="verifier_error", message=_ended(done), stage="verification")
+    if done.rewards_changed:
+        message = "something outlived the tests and wrote a reward, so theirs is not known"
+        return Failure(kind="reward_invalid", message=message, stage="verification")
+    try:
+        grade = reward_of(done.rewards)
+    except BadReward as error:
+        kind: Literal["reward_invalid", "reward_missing"] = "reward_invalid" if done.rewards else "reward_missing"
+        return Failure(kind=kind, message=f"{error}; {_ended(done)}", stage="verification")
+    is_full = grade.reward >= 1
+    return grade if is_full else replace(grade, failure_reason=_ended(done))
+
+
+def _ended(done: GradingDone) -> str:
+    """Return how the tests ended, with the end of what they printed."""
     how = {
         "exit": f"ended with {done.exit_code}",
         "signal": f"were ended by a signal ({done.exit_code})",
@@ -63,4 +94,4 @@ def _of_tests(done: GradingDone) -> Grade:
         "out_of_memory": "needed more memory than there was",
     }[done.ended_by]
     tail = done.output.strip()[-OUTPUT_SHOWN:]
-    return Grade(0.0, failure_reason=f"the tests {how}: {tail}" if tail else f"the tests {how}")
+    return f"the tests {how}: {tail}" if tail else f"the tests {how}"

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from actors.verifier import tests_run
 from adapters.benchmarks.base import Grade
-from adapters.benchmarks.tested_tasks import VERIFIER
+from adapters.benchmarks.catalog import RUN_IN_A_MACHINE
 from gym_bus.errors import BadTaskset, GymBusError
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
@@ -48,7 +48,7 @@ class VerdictState(Frozen):
     @property
     def is_run(self) -> bool:
         """Say whether tests are run for it."""
-        return self.request.verifier == VERIFIER
+        return self.request.verifier in RUN_IN_A_MACHINE
 
 
 class VerdictMachine:
@@ -91,6 +91,8 @@ class VerdictMachine:
             return (Draft(VerdictFailed(request_id=state.request_id, failure=state.failure), state.request_id),)
         if state.done:
             grade, graded = tests_run.worth(state.request, state.done), tests_run.graded(state.request)
+            if isinstance(grade, Failure):
+                return (Draft(VerdictFailed(request_id=state.request_id, failure=grade), state.request_id),)
             issued = _issued(state.request_id, state.request.evidence, grade, tests_run.VERSION, graded)
             return (Draft(issued, state.request_id),)
         if refused := state.request.evidence.refused:

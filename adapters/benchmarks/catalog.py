@@ -12,6 +12,7 @@ from schemas.config import TasksetConfig
 from schemas.tasks import Task
 
 LOADERS: Final[Mapping[str, str]] = {
+    "harbor": "adapters.benchmarks.harbor:load",
     "jsonl": "adapters.benchmarks.jsonl_tasks:load",
     "reasoning_gym": "adapters.benchmarks.reasoning_gym_tasks:load",
 }
@@ -19,6 +20,9 @@ GRADERS: Final[Mapping[str, str]] = {
     "math_verify": "adapters.benchmarks.jsonl_tasks:grade",
     "reasoning_gym": "adapters.benchmarks.reasoning_gym_tasks:grade",
 }
+
+RUN_IN_A_MACHINE: Final = frozenset({"commands", "harbor"})
+"""Verifiers whose tests are run in a machine, and graded by nobody in this process."""
 
 WARMERS: Final[Mapping[str, str]] = {"reasoning_gym": "adapters.benchmarks.reasoning_gym_tasks:library"}
 

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import yaml
+
 from gym_bus import local_model
 from gym_bus.errors import BadConfig
 from schemas.config import JsonlTaskset, LocalModel, ReplayModel, ServedModel
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from gym_bus.settings import Settings
     from schemas.config import RunConfig
 
+CONFIG: Final = "run_config.yaml"
 RESULT_FILES: Final = ("rollouts.jsonl", "failures.jsonl", "metrics.json", "manifest.json", "run.json")
 MARK: Final = "run.json"
 RECORDED_MAX_CHARS: Final = 64 * 1024 * 1024
@@ -40,6 +43,10 @@ def check_config(
         raise BadConfig(msg)
     if config.taskset.type == "jsonl":
         _check_tasks(config, config.taskset)
+    if config.taskset.type == "harbor":
+        from gym_bus.cli.folder_checks import check_folders_of_tasks  # noqa: PLC0415  only for them
+
+        check_folders_of_tasks(config, config.taskset)
     if isinstance(config.agent, HarnessAgent):
         _check_program(config, config.agent)
     if config.agent.enable_tools:
@@ -144,6 +151,18 @@ def make_room(output: Path, *, overwrite: bool) -> Path | None:
         aside = output.with_name(f"{output.name}.{stamp}-{number}")
     output.rename(aside)
     return aside
+
+
+def write_config(output: Path, config: RunConfig) -> None:
+    """Write the resolved configuration beside the results, as `--config` takes it; without the names under which keys are kept."""
+    values = _without_keys(config.model_dump(mode="json", exclude_none=True))
+    (output / CONFIG).write_text(yaml.safe_dump(values, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def _without_keys(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_keys(item) for key, item in value.items() if key not in {"policy_api_key", "api_key"}}
+    return [_without_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def mark_output(output: Path, run_id: str, data_dir: Path) -> None:

@@ -37,7 +37,8 @@ sandbox_key_option = click.option(
 
 @group.command()
 @config_option
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.argument("overrides", nargs=-1, metavar="[FOLDER] [KEY=VALUE]...")
+@click.option("--agent", metavar="NAME", help="Who does the tasks: codex, pi, …, or oracle and nop, which check them.")
 @click.option("--run-id", help="The run's name (default: made from the configuration and the time).")
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/<run>.")
 @click.option("-m", "--model", help="The model's name at the backend.")
@@ -74,6 +75,7 @@ sandbox_key_option = click.option(
 def run(**options: Any) -> int:
     """Start a run and watch it.
 
+    FOLDER is a task in Harbor's format, or a folder of such tasks; docs/harbor.md tells what of it is supported.
     Every key of the configuration can be given as KEY=VALUE, with dots for what is nested; docs/cli.md lists them.
 
     Exit codes: 0 all rollouts scored or masked, 1 some failed or are missing, 2 wrong use or configuration,
@@ -87,6 +89,8 @@ def run(**options: Any) -> int:
     gym-bus eval run --reasoning-gym chain_sum --model-type vllm --model-url http://127.0.0.1:8000 --model my-model
     gym-bus eval run --reasoning-gym chain_sum --model-type azure --model-url https://me.openai.azure.com --model my-deployment
     gym-bus eval run --reasoning-gym chain_sum model.type=local agent.enable_tools=false --limit 4
+    gym-bus eval run tasks/ --agent codex --model-url http://127.0.0.1:8000/v1 --model my-model
+    gym-bus eval run tasks/hello --agent oracle
     gym-bus eval run --input tasks.jsonl agent.type=codex_agent --model-url http://127.0.0.1:8000/v1 --model my-model
     gym-bus eval run --config examples/quickstart.yaml model.type=replay model.recording=run.jsonl
     gym-bus eval run --config examples/quickstart.yaml budget.rollout.model_calls=3 budget.run.total_tokens=50000

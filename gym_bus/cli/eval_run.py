@@ -20,13 +20,14 @@ from gym_bus.cli import checks
 from gym_bus.cli.entry import check_folders
 from gym_bus.cli.lazy import OK
 from gym_bus.cli.setup import settings_for, up_and_connected, version
+from gym_bus.config_errors import models_in
 from gym_bus.config_sandboxes import take_keys, with_key_names
 from gym_bus.engine_socket import pin_socket
 from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
-from schemas.config import ServedModel
-from schemas.harnesses import HarnessAgent
+from schemas.config import AgentConfig, ServedModel
+from schemas.harnesses import HarnessAgent, NopAgent, OracleAgent
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -44,6 +45,13 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
             msg = "--input and --reasoning-gym both name the tasks: give one of them"
             raise BadConfig(msg)
         flags["taskset"] = {"type": "jsonl", "jsonl_fpath": options["input_path"]}
+    if options.get("folder"):
+        if "taskset" in flags:
+            msg = f"the folder {options['folder']} names the tasks, and so does a flag: give one of them"
+            raise BadConfig(msg)
+        flags["taskset"] = {"type": "harbor", "path": options["folder"]}
+    if options.get("agent"):
+        flags["agent"] = {"type": agent_named(options["agent"])}
     if options.get("unsafe_local"):
         flags["sandbox"] = {"type": "unsafe_local"}
     type_ = _model_type(options)
@@ -60,6 +68,31 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
     if sampling := {key: value for key, value in sampled.items() if value is not None}:
         flags["responses_create_params"] = sampling
     return flags
+
+
+def with_folder(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options with the folder of tasks, which stands among the overrides, by itself; raises `BadConfig` for two of them."""
+    words = list(options.get("overrides") or ())
+    folders = [word for word in words if not configs.OVERRIDE.fullmatch(word) and Path(word).expanduser().is_dir()]
+    if strange := next((word for word in words if "=" not in word and word not in folders), None):
+        msg = f"{strange!r} is no override (key=value, such as num_repeats=1), and there is no folder of that name"
+        raise BadConfig(msg)
+    if len(folders) > 1:
+        msg = f"{folders[0]} and {folders[1]} are both folders of tasks: give one, or the folder that both are in"
+        raise BadConfig(msg)
+    rest = tuple(word for word in words if word not in folders)
+    return {**options, "folder": folders[0] if folders else None, "overrides": rest}
+
+
+def agent_named(name: str) -> str:
+    """Return the type of the agent that is called `name`, with or without `_agent`; raises `BadConfig` with those that there are."""
+    types = [kind.model_fields["type"].default for kind in models_in(AgentConfig)]
+    found = [type_ for type_ in types if name in {type_, type_.removesuffix("_agent")}]
+    if not found:
+        near = [type_ for type_ in types if name.replace("-", "_") in type_]
+        msg = f"--agent: no agent is called {name!r}; there are {', '.join(sorted(near or types))}"
+        raise BadConfig(msg)
+    return str(found[0])
 
 
 def _model_type(options: Mapping[str, Any]) -> str | None:
@@ -134,6 +167,8 @@ def name_for(options: Mapping[str, Any], config: RunConfig) -> str:
         stem = Path(files[-1]).stem
     elif config.taskset.type == "jsonl":
         stem = Path(config.taskset.jsonl_fpath).stem
+    elif config.taskset.type == "harbor":
+        stem = Path(config.taskset.path).name
     else:
         stem = config.taskset.datasets[0].name if config.taskset.datasets else "run"
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", stem).strip("-")[:32] or "run"
@@ -145,6 +180,7 @@ def start_run(options: dict[str, Any]) -> int:
     from gym_bus.subjects import token  # noqa: PLC0415  checks a name that was given
 
     check_folders()
+    options = with_folder(options)
     settings = settings_for(options["data_dir"])
     run_id, output = options["run_id"], options["output"]
     if options["resume"]:
@@ -167,7 +203,8 @@ def start_run(options: dict[str, Any]) -> int:
         msg = f"--run-id: {error}"
         raise BadConfig(msg) from error
     output = (output or Path("results") / run_id).absolute()
-    _say(f"model: {config.model.label}", as_json=options["as_json"])
+    asks_none = isinstance(config.agent, OracleAgent | NopAgent)
+    _say(f"model: {'none is asked' if asks_none else config.model.label}", as_json=options["as_json"])
     makers_keys = sandbox_keys(options, os.environ)
     checks.check_config(config, api_key, settings, sandbox_keys=makers_keys)
     previous = checks.check_room(output, overwrite=options["overwrite"])
@@ -246,6 +283,7 @@ async def _request_and_watch(
         if aside := checks.make_room(output, overwrite=bool(options["overwrite"])):
             _say(f"old results: moved to {aside}", as_json=as_json)
         checks.mark_output(output, run_id, settings.data_dir)
+        checks.write_config(output, config)
         versions = {"gym_bus": version(), "python": platform.python_version()}
         stored = await request_run(
             log,

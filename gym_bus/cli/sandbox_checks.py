@@ -22,14 +22,15 @@ WANT_KEYS: Final = frozenset({"e2b", "daytona"})
 def check_sandboxes(config: RunConfig, *, have_keys: Container[str]) -> None:
     """Raise `BadConfig` for a sandbox that cannot be made here; `have_keys` are the places of remote ones for which there is a key."""
     for where, sandbox in wanted(config):
-        _check(where, sandbox)
+        check_sandbox(where, sandbox)
         if sandbox.type in WANT_KEYS and where not in have_keys:
             variable = KEY_VARIABLES[sandbox.type]
             msg = f"{where}: {sandbox.type} needs an API key: set {variable}, or {where}.api_key=env:NAME"
             raise BadConfig(msg)
 
 
-def _check(where: str, sandbox: SandboxConfig) -> None:
+def check_sandbox(where: str, sandbox: SandboxConfig) -> None:
+    """Raise `BadConfig` for a sandbox that cannot be made here, named by its place `where`; a container's image is pulled or built."""
     if sandbox.type == "bubblewrap" and shutil.which("bwrap") is None:
         msg = (
             f"{where}: bubblewrap is not installed (no `bwrap` on PATH): `apt-get install bubblewrap`, "

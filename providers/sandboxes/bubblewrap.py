@@ -60,6 +60,7 @@ class BubblewrapProvider:
         self._limits = config.limits
         self._private = parse_hosts(config.network.private)
         self._shared = config.shared
+        self._layout = config.layout
         self._ledger = Ledger(config.ledger_path)
         self._is_root = os.getuid() == 0
         work_dir = self._work_dir = work_dir.absolute()
@@ -167,7 +168,7 @@ class BubblewrapProvider:
         except OSError:
             room.remove()
             raise
-        return Laid(room, argv(tools, room, self._limits, shown, devices), self._bounded(groups, room))
+        return Laid(room, argv(tools, room, self._limits, shown, devices, self._layout), self._bounded(groups, room))
 
     def _bounded(self, groups: Groups, room: Room) -> BoxGroup | None:
         """Return a group that bounds the memory of a box as a whole; None where there can be none."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from providers.sandboxes.rooms import Room
-from schemas.sandboxes import SandboxLimits
+from schemas.sandboxes import WORKSPACE, Layout, SandboxLimits
 
 ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/box", "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108
 """All a command finds in its environment, besides PWD."""
@@ -40,7 +40,12 @@ def seen() -> list[tuple[Path, str]]:
 
 
 def argv(
-    tools: Tools, room: Room, limits: SandboxLimits, shown: Sequence[tuple[Path, str]], devices: Sequence[Path] = ()
+    tools: Tools,
+    room: Room,
+    limits: SandboxLimits,
+    shown: Sequence[tuple[Path, str]],
+    devices: Sequence[Path] = (),
+    layout: Layout = Layout(),  # noqa: B008  frozen
 ) -> list[str]:
     """Return the command that becomes the box `room`, with the standing shell as its first process.
 
@@ -61,9 +66,11 @@ def argv(
         *size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev", *size, "--tmpfs", "/tmp",  # noqa: S108  in the box
         "--bind", str(room.work), "/box", "--ro-bind", str(room.pipes), PIPES_IN_BOX,
         "--ro-bind", str(tools.shell), SHELL_IN_BOX,
+        *(part for at in layout.scratch for part in (*size, "--tmpfs", at)),
+        *(("--bind", str(room.work), layout.workspace) if layout.workspace else ()),
         *(part for source, at in shown for part in ("--ro-bind", str(source), at)),
-        "--remount-ro", "/", "--chdir", "/box", "--clearenv",
-        *(part for name, value in ENVIRONMENT.items() for part in ("--setenv", name, value)),
+        "--remount-ro", "/", "--chdir", layout.workspace or WORKSPACE, "--clearenv",
+        *(part for name, value in {**ENVIRONMENT, **layout.environment}.items() for part in ("--setenv", name, value)),
         SHELL_IN_BOX,
     ]  # fmt: skip
 

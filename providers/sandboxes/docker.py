@@ -27,13 +27,14 @@ from providers.sandboxes.docker_engine import Engine, EngineRefused
 from providers.sandboxes.docker_images import Images
 from providers.sandboxes.docker_owners import LABEL, containers_of, is_orphan, labels_of, reap, remove
 from providers.sandboxes.docker_seccomp import seccomp_option
+from providers.sandboxes.docker_seed import body_of_seed, seed, user_in
 from providers.sandboxes.docker_shell import ContainerShell
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from providers.sandboxes.shared_directories import shown
 from schemas.network import parse_hosts
-from schemas.sandboxes import Docker
+from schemas.sandboxes import Docker, workspace_of
 
 USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
@@ -63,7 +64,7 @@ class DockerProvider:
         self._private = parse_hosts(config.network.private)
         self._ledger = Ledger(config.ledger_path)
         self._is_root = os.getuid() == 0
-        self._uid = int(config.user.partition(":")[0])
+        self._user: tuple[int, int] | None = None
         work_dir = self._work_dir = work_dir.absolute()
         self._rooms = Rooms(reachable_parent(work_dir) if self._is_root else work_dir)
         self._engine = Engine(config.socket)
@@ -109,14 +110,14 @@ class DockerProvider:
         """Make the machine `label`; raises `CreateFailed`, or `SandboxUnavailable` without an engine, the image or the right user."""
         if label in self._boxes:
             raise CreateFailed(f"sandbox {label} exists already")
-        if not self._is_root and self._uid != os.getuid():
-            raise SandboxUnavailable(
-                f"sandbox.user is {self._config.user}, and only root can give files to it: "
-                f"set sandbox.user={os.getuid()}:{os.getgid()}"
-            )
+        self._check_user()
         await self._make_way(label)
+        if self._user is None:
+            self._user = await self._known_user(label)
+            self._check_user()
+        uid, _ = self._user
         try:
-            room = self._rooms.make(label, self._uid, self._config.limits.disk_mib)
+            room = self._rooms.make(label, uid, self._config.limits.disk_mib)
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error
         if self._is_root:
@@ -177,20 +178,58 @@ class DockerProvider:
             for container in await containers_of(self._engine, *(f"{k}={v}" for k, v in labels_of(label).items())):
                 await remove(self._engine, container)
 
+    def _check_user(self) -> None:
+        """Refuse a user whom files cannot be given to, as soon as it is known who that is; raises `SandboxUnavailable`."""
+        if self._user is None and ":" in self._config.user:
+            uid, _, gid = self._config.user.partition(":")
+            self._user = int(uid), int(gid)
+        if not self._is_root and self._user is not None and self._user[0] != os.getuid():
+            raise SandboxUnavailable(
+                f"sandbox.user is {self._config.user}, and only root can give files to it: "
+                f"set sandbox.user={os.getuid()}:{os.getgid()}"
+            )
+
+    async def _known_user(self, label: str) -> tuple[int, int]:
+        """Return who it is that the image has a name for."""
+        container = await self._made_of_image(label, body_of_seed(await self._images.name(), label))
+        try:
+            return await user_in(self._engine.socket, container.id, self._config.user)
+        finally:
+            await remove(self._engine, container)
+
+    async def _made_of_image(self, label: str, body: dict[str, Any]) -> DockerContainer:
+        """Create a container, after its image was fetched if the engine has not got it."""
+        try:
+            return await self._created(label, body)
+        except EngineRefused as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            await self._images.fetch(str(error))
+        return await self._created(label, body)
+
+    async def _seed(self, label: str, room: Room) -> None:
+        """Begin the workspace with what the image has there."""
+        body = body_of_seed(await self._images.name(), label)
+        container = await self._made_of_image(label, body)
+        try:
+            await seed(self._engine.socket, container.id, workspace_of(self._config), room)
+        except Permanent as error:
+            raise CreateFailed(f"sandbox {label}: its workspace cannot begin as the image's: {error}") from error
+        finally:
+            await remove(self._engine, container)
+
     async def _start(self, label: str, room: Room) -> ContainerShell:
         """Create and start the container; nothing is left of it if that fails."""
         if self._seccomp is None:
             self._seccomp = await seccomp_option(self._engine, self._rooms.own)
         shared = shown(self._config.shared, self._work_dir, to_others=False)  # the engine mounts them, as root
-        body = body_of(self._config.replaced(image=await self._images.name()), label, room, shared)
+        uid, gid = self._user or (room.uid, room.uid)
+        known = self._config.replaced(image=await self._images.name(), user=f"{uid}:{gid}")
+        body = body_of(known, label, room, shared)
         body["HostConfig"]["SecurityOpt"].append(self._seccomp)
-        try:
-            container = await self._created(label, body)
-        except EngineRefused as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-            await self._images.fetch(str(error))
-            container = await self._created(label, body)
+        if self._config.layout.is_seeded:
+            await self._seed(label, room)
+        container = await self._made_of_image(label, body)
         shell = ContainerShell(self._engine, container, room, self._config.limits)
         try:
             await shell.start()

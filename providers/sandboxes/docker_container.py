@@ -62,17 +62,19 @@ def name_of(label: str) -> str:
 
 def body_of(config: Docker, label: str, room: Room, shared: Sequence[tuple[Path, str]] = ()) -> dict[str, Any]:
     """Return the engine's request for the box `label`, whose files are in `room`; `shared` is what is shown where."""
-    limits, memory = config.limits, config.limits.memory_mib * MIB
+    limits, memory, layout = config.limits, config.limits.memory_mib * MIB, config.layout
+    usual = {name: value for name, value in ENVIRONMENT.items() if name != "PATH" or not layout.is_seeded}
+    workspaces = ("/box", layout.workspace) if layout.workspace else ("/box",)
     whole = memory + (limits.disk_mib or 0) * MIB  # the files of a bounded workspace are memory
     return {
         "Image": config.image,
         "Hostname": "box",
         "User": config.user,
         "Labels": labels_of(label),
-        "Env": [f"{name}={value}" for name, value in ENVIRONMENT.items()],
+        "Env": [f"{name}={value}" for name, value in {**usual, **layout.environment}.items()],
         "Entrypoint": ["/bin/sh", "-c", FIRST_PROCESS],
         "Cmd": [],
-        "WorkingDir": "/box",
+        "WorkingDir": workspaces[-1],
         "OpenStdin": True,
         "StdinOnce": True,
         "AttachStdin": True,
@@ -87,9 +89,9 @@ def body_of(config: Docker, label: str, room: Room, shared: Sequence[tuple[Path,
             "ReadonlyRootfs": True,
             "IpcMode": "private",
             "ShmSize": memory,
-            "Tmpfs": {"/tmp": f"rw,exec,nosuid,nodev,mode=1777,size={memory}"},  # noqa: S108  in the box
+            "Tmpfs": dict.fromkeys(("/tmp", *layout.scratch), f"rw,exec,nosuid,nodev,mode=1777,size={memory}"),  # noqa: S108
             "Binds": [
-                f"{room.work}:/box:rw",
+                *(f"{room.work}:{at}:rw" for at in workspaces),
                 f"{room.pipes}:{PIPES_IN_BOX}:ro",
                 *(f"{source}:{at}:ro" for source, at in shared),
             ],

@@ -9,7 +9,7 @@ from schemas.base import Answer, Event
 from schemas.config import AgentConfig, Budgets, ModelConfig, RunConfig
 from schemas.readiness import Install
 from schemas.sandboxes import Checkpoints, SandboxConfig, WarmSandboxes
-from schemas.tasks import Evidence, TaskInput
+from schemas.tasks import Evidence, Solution, TaskInput
 from schemas.values import BlobRef, Failure, Sampling
 
 RolloutState = Literal[
@@ -111,7 +111,10 @@ class RunFinished(Answer):
 
 
 class SessionRequested(Event):
-    """The collector asks a harness to run one attempt at a task (with its first activation). Written by `collector`."""
+    """The collector asks a harness to run one attempt at a task (with its first activation). Written by `collector`.
+
+    `solution` is for an `oracle_agent` only.
+    """
 
     TYPE: ClassVar[str] = "session_requested.v1"
     TO: ClassVar[str | None] = "harness"
@@ -126,6 +129,7 @@ class SessionRequested(Event):
     checkpoints: Checkpoints = Checkpoints()
     install: Install | None = None
     warm_sandboxes: WarmSandboxes = 0
+    solution: Solution | None = None
 
 
 class VerdictRequested(Event):

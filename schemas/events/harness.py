@@ -11,7 +11,7 @@ from schemas.base import Answer, Event
 from schemas.harnesses import HarnessName
 from schemas.readiness import GatewayDoor, Install
 from schemas.sandboxes import SandboxConfig, WarmSandboxes
-from schemas.tasks import Evidence
+from schemas.tasks import Evidence, Staged
 from schemas.values import AskedAgain, BlobRef, Failure, Party
 
 
@@ -20,8 +20,8 @@ class SandboxRequested(Event):
 
     It begins with the files of `restore`. What that does not hold yet is done again: first what was `seen` by the model, which must
     come out as it did, then what is open (`again`). `phase` says which of its network's lists of hosts holds. `install` is run in it
-    first. With a `gateway` it is to reach the model gateway of its host; with a `harness` it is shown that program's files. Each host
-    that makes machines for the run keeps `warm_sandboxes` more of the same kind ready.
+    first. With a `gateway` it is to reach the model gateway of its host; with a `harness` it is shown that program's files; it has the
+    files `staged` from the beginning. Each host that makes machines for the run keeps `warm_sandboxes` more of the same kind ready.
     """
 
     TYPE: ClassVar[str] = "sandbox_requested.v1"
@@ -37,6 +37,7 @@ class SandboxRequested(Event):
     gateway: GatewayDoor | None = None
     harness: HarnessName | None = None
     warm_sandboxes: WarmSandboxes = 0
+    staged: Staged | None = None
 
 
 class ToolCallRequested(Event):

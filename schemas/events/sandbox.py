@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from schemas.base import Answer, Event
 from schemas.cases import CaseResult
 from schemas.values import BlobRef, Failure, NetworkAttempt, Party
@@ -196,7 +198,9 @@ class GradingDone(Answer):
     """Tests were run in a fresh machine, of which nothing is left: what `ToolCallCompleted` says of a command.
 
     `refused` says why they were not, where that is what was handed in; `files` of it were put into the machine, `left_out` were not.
-    `cases` are the results of those that were run. `network` is what the machine tried to reach, as in `SandboxDestroyed`.
+    `cases` are the results of those that were run. `rewards` are the files of a reward, by name, as they were when the tests had ended;
+    `rewards_changed` says that something outlived the tests and wrote to them. `network` is what the machine tried to reach, as in
+    `SandboxDestroyed`.
     """
 
     TYPE: ClassVar[str] = "grading_done.v1"
@@ -211,6 +215,8 @@ class GradingDone(Answer):
     left_out: int = 0
     refused: str | None = None
     cases: tuple[CaseResult, ...] = ()
+    rewards: dict[str, str] = Field(default_factory=dict)
+    rewards_changed: bool = False
     network: tuple[NetworkAttempt, ...] = ()
     network_dropped: int = 0
 

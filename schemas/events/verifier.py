@@ -9,6 +9,7 @@ from pydantic import Field
 from schemas.base import Answer, Event
 from schemas.cases import CaseRun
 from schemas.sandboxes import SandboxConfig
+from schemas.tasks import Staged
 from schemas.values import BlobRef, Failure
 
 
@@ -42,7 +43,9 @@ class GradingRequested(Event):
 
     Of the snapshot `files`, those that match `artifacts` are put into its workspace, as plain files; all as it was with `is_whole`.
     `services` are commands that go on beside. `tests` (path to text) come last, to a directory of their own; then `command` runs, if
-    there is one, in the workspace, and its exit code is what counts; then each of `cases`, whose output counts.
+    there is one, in the workspace, and its exit code is what counts; then each of `cases`, whose output counts. `staged` come to a
+    place that the task names; with `rewards_in` what counts is what the command writes in that directory, which is emptied before it
+    begins.
     """
 
     TYPE: ClassVar[str] = "grading_requested.v1"
@@ -57,3 +60,5 @@ class GradingRequested(Event):
     command: str | None = None
     timeout_s: float
     cases: tuple[CaseRun, ...] = ()
+    staged: Staged | None = None
+    rewards_in: str | None = None

@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,9 @@ from schemas.events import (
     ToolCallCompleted,
     ToolCallRequested,
 )
-from schemas.sandboxes import Bubblewrap, Checkpoints, Docker, SandboxConfig
+from schemas.sandboxes import Bubblewrap, Checkpoints, Docker, Layout, SandboxConfig
 from tests.support.boxes import config_of
-from tests.support.engine import needs_engine
+from tests.support.engine import IMAGE, needs_engine
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
 from tests.support.world import World, config
 
@@ -43,10 +44,11 @@ COMMANDS = {
 }
 
 
-def works(call: ModelCall) -> ModelAnswer:
+def works(call: ModelCall, first: str) -> ModelAnswer:
     """Make files, change them, look at them."""
     if call.turn in COMMANDS:
-        return calls_tools(json.dumps({"command": f"echo {call.turn} >>log; {COMMANDS[call.turn]}"}))
+        before = first if call.turn == 1 else "true"
+        return calls_tools(json.dumps({"command": f"{before}; echo {call.turn} >>log; {COMMANDS[call.turn]}"}))
     return says("<answer>1</answer>")
 
 
@@ -69,11 +71,15 @@ async def a_world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def run(
-    tmp_path: Path, sandbox: SandboxConfig, checkpoints: Checkpoints, disturb: Callable[[World], None] | None = None
+    tmp_path: Path,
+    sandbox: SandboxConfig,
+    checkpoints: Checkpoints,
+    disturb: Callable[[World], None] | None = None,
+    first: str = "true",
 ) -> World:
-    """Run one rollout to its end; `disturb` is called when the third turn's command has been asked for."""
+    """Run one rollout to its end; `disturb` is called when the third turn's command has been asked for. It begins with `first`."""
     async with a_world(tmp_path) as world:
-        model = with_model(world, FakeModel(works))
+        model = with_model(world, FakeModel(partial(works, first=first)))
         model.delay_s = 0.2
 
         async def watch() -> None:
@@ -127,3 +133,23 @@ async def test_a_killed_container(tmp_path: Path, then: Bubblewrap | None) -> No
     without_times = [line for line in seen(world).splitlines() if " link -> " not in line]
     assert without_times == [line for line in seen(undisturbed).splitlines() if " link -> " not in line]
     assert "link -> a/b/file" in seen(world)
+
+
+@needs_engine
+async def test_a_killed_container_whose_workspace_began_as_its_images(tmp_path: Path) -> None:
+    """What the agent had removed of that is not there again in the container that follows."""
+    (tmp_path / "Dockerfile").write_text(
+        f"FROM {IMAGE}\nWORKDIR /srv/app\nRUN mkdir a && echo old >a/old && echo kept >kept\n"
+    )
+    docker = config_of("docker")
+    assert isinstance(docker, Docker)
+    layout = Layout(workspace="/srv/app", is_seeded=True)
+    built = {"image": None, "dockerfile": str(tmp_path / "Dockerfile"), "build_network": "none", "layout": layout}
+    world = await run(
+        tmp_path / "disturbed", docker.replaced(**built), Checkpoints(), kill_the_container, "rm -f a/old"
+    )
+    (end,) = [e.data for e in world.events() if isinstance(e.data, RolloutFinished)]
+    assert (end.state, end.failure) == ("scored", None)
+    assert len(world.events(SandboxLost)) == 1
+    assert "./kept" in seen(world)
+    assert "a/old" not in seen(world)

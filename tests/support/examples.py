@@ -16,7 +16,7 @@ from schemas.envelope import Envelope
 from schemas.harnesses import PiAgent, ToldItem
 from schemas.ids import RUN_LEVEL
 from schemas.readiness import GatewayDoor, Install
-from schemas.tasks import Evidence, TaskInput
+from schemas.tasks import Evidence, Solution, Staged, TaskInput
 from schemas.tokens import CallTokens
 from schemas.values import AskedAgain, BlobRef, Failure, Message, NetworkAttempt, Party, Sampling, ToolCall, Usage
 
@@ -50,6 +50,10 @@ _AGENT: Final = config.SimpleAgent(
 _LIMITS: Final = sandboxes.SandboxLimits(memory_mib=64, processes=8, file_mib=2, cpu_s=5, output_bytes=1024)
 _SHARED: Final = (sandboxes.SharedDirectory(source="/srv/tools", at="/opt/tools"),)
 _BOX: Final = sandboxes.Bubblewrap(limits=_LIMITS, shared=_SHARED, ledger_path="/ledger")
+_LAYOUT: Final = sandboxes.Layout(
+    workspace="/app", is_seeded=True, scratch=("/logs/verifier",), environment={"COLOUR": "green"}
+)
+_STAGED: Final = Staged(at="/solution", files={"solve.sh": "ZWNobyBoaQo="})
 _SCRIPTED: Final = config.ScriptedModel(
     seed=3,
     error_rate=0.5,
@@ -188,6 +192,7 @@ _ALL: Final[tuple[Event, ...]] = (
         checkpoints=_CHECKPOINTS,
         install=_INSTALL,
         warm_sandboxes=3,
+        solution=Solution(staged=_STAGED, command="sh /solution/solve.sh"),
     ),
     events.VerdictRequested(
         verifier="sum", verifier_data={"answer": 4, "tolerance": 1e-9}, evidence=_EVIDENCE, sandbox=_BOX
@@ -204,6 +209,7 @@ _ALL: Final[tuple[Event, ...]] = (
         gateway=GatewayDoor(port=9000),
         harness="codex_agent",
         warm_sandboxes=3,
+        staged=_STAGED,
     ),
     events.CheckpointRequested(number=2, right=3),
     events.SandboxLendRequested(number=2, borrower=_PARTY),
@@ -353,7 +359,7 @@ _ALL: Final[tuple[Event, ...]] = (
     ),
     events.CheckpointFailed(request_id="q", failure=_FAILURE),
     events.GradingRequested(
-        sandbox=_BOX,
+        sandbox=_BOX.replaced(layout=_LAYOUT),
         files=_BLOB,
         artifacts=("out/**",),
         is_whole=True,
@@ -362,6 +368,8 @@ _ALL: Final[tuple[Event, ...]] = (
         command="sh $TESTS/t.sh",
         timeout_s=2.5,
         cases=(CaseRun(id="adds", command="python3 add.py", stdin="2 3", timeout_s=5.0, kept_bytes=100),),
+        staged=_STAGED,
+        rewards_in="/logs/verifier",
     ),
     events.GradingDone(
         request_id="q",
@@ -375,6 +383,8 @@ _ALL: Final[tuple[Event, ...]] = (
         left_out=1,
         refused="too much",
         cases=(CaseResult(id="adds", exit_code=1, output="5", truncated=True, ended_by="timeout", duration_s=0.5),),
+        rewards={"reward.json": '{"reward": 0.5}', "reward.txt": "0.5"},
+        rewards_changed=True,
         network=(_TRIED,),
         network_dropped=3,
     ),

@@ -43,6 +43,35 @@ def hand_in(manifest: Manifest, wanted: Selection, limits: SnapshotLimits = HAND
     return Manifest(packs=manifest.packs, entries=entries), left_out
 
 
+def laid_over(below: Manifest, above: Manifest) -> Manifest:
+    """Return a snapshot of `below` in which the files of `above` are, in the place of whatever had their names."""
+    shift = len(below.packs)
+    new = {
+        entry.path: entry.replaced(pieces=tuple(piece.replaced(pack=piece.pack + shift) for piece in entry.pieces))
+        for entry in above.entries
+    }
+    parents = {"/".join(path.split("/")[:n]) for path in new for n in range(1, path.count("/") + 1)}
+    old = {entry.path: entry for entry in below.entries if not _gives_way(entry, new, parents)}
+    kept = [entry for entry in old.values() if entry.kind != "hard" or entry.target in old]
+    known = {entry.path for entry in kept if entry.kind == "directory"}
+    added = [entry for entry in new.values() if entry.kind != "directory" or entry.path not in known]
+    entries = sorted(
+        (*kept, *added), key=lambda entry: (entry.kind != "directory", entry.path.count("/"), entry.kind == "hard")
+    )
+    return Manifest(packs=(*below.packs, *above.packs), entries=tuple(entries))
+
+
+def _gives_way(entry: Entry, new: dict[str, Entry], parents: set[str]) -> bool:
+    """Say whether an entry is where another one is put, in its way, or below what is no directory any more."""
+    taken = new.get(entry.path)
+    if taken is not None and not (taken.kind == entry.kind == "directory"):
+        return True
+    if entry.path in parents and entry.kind != "directory":
+        return True
+    above = ("/".join(entry.path.split("/")[:n]) for n in range(1, entry.path.count("/") + 1))
+    return any(path in new and new[path].kind != "directory" for path in above)
+
+
 def _check(files: dict[str, Entry], limits: SnapshotLimits) -> None:
     size, depth = sum(entry.size for entry in files.values()), max((path.count("/") for path in files), default=0)
     for what, count, most in (

@@ -1,0 +1,58 @@
+"""What the files of a reward say: `reward.txt` is one number, `reward.json` an object of numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+from adapters.benchmarks.base import Grade
+from gym_bus.errors import Permanent
+
+JSON: Final = "reward.json"
+TEXT: Final = "reward.txt"
+KEY: Final = "reward"
+COMPONENTS_MAX: Final = 256
+
+
+class BadReward(Permanent):
+    """There is no reward, or none that can be read."""
+
+
+def reward_of(files: Mapping[str, str]) -> Grade:
+    """Return the reward of `files`, by name; raises `BadReward` also if two of them say different things."""
+    found = [_of_json(files[JSON])] if JSON in files else []
+    if TEXT in files:
+        found.append(Grade(_number(files[TEXT].strip(), TEXT)))
+    if not found:
+        raise BadReward(f"the tests have written neither {TEXT} nor {JSON}")
+    if len({grade.reward for grade in found}) > 1:
+        raise BadReward(f"{JSON} says {found[0].reward:g}, and {TEXT} says {found[1].reward:g}")
+    return found[0]
+
+
+def _of_json(text: str) -> Grade:
+    """Return the number under `reward`, or under the only key; all of them are components."""
+    try:
+        said: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadReward(f"{JSON} is no JSON: {error}") from error
+    if not isinstance(said, dict) or not 1 <= len(said) <= COMPONENTS_MAX:
+        raise BadReward(f"{JSON} has to be an object of 1 to {COMPONENTS_MAX} numbers")
+    components = {str(key): _number(value, f"{JSON}: {key}") for key, value in said.items()}
+    if KEY in components:
+        return Grade(components[KEY], components)
+    if len(components) > 1:
+        raise BadReward(f"{JSON} has {len(components)} numbers, and none of them is called {KEY!r}")
+    return Grade(next(iter(components.values())), components)
+
+
+def _number(value: Any, where: str) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) or not isinstance(value, str | int | float) else float(value)
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadReward(f"{where}: {str(value)[:80]!r} is no number")
+    return number

@@ -1,0 +1,2 @@
+#!/bin/sh
+[ "$(sh double.sh 4)" = 8 ]

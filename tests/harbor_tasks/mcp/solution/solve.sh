@@ -1,0 +1,2 @@
+#!/bin/bash
+echo rain >weather.txt

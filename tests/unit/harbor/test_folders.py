@@ -1,0 +1,323 @@
+"""Folders in Harbor's format: what becomes of each key, and what is said of those that are wrong or not supported."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.benchmarks import load_tasks
+from adapters.benchmarks.harbor import Found, files, found_in, why_not
+from adapters.benchmarks.harbor.workdir import workdir_of
+from gym_bus.errors import BadTaskset
+from schemas.config import HarborTaskset, SimpleAgent
+from schemas.harnesses import ClaudeCodeAgent, CodexAgent, NopAgent, OracleAgent
+from schemas.sandboxes import Reach
+from schemas.tasks import Task
+
+FILES: Mapping[str, str] = {
+    "task.toml": "",
+    "instruction.md": "Do it.\n",
+    "tests/test.sh": "echo 1 >/logs/verifier/reward.txt\n",
+    "solution/solve.sh": "touch it\n",
+}
+EXAMPLES = Path(__file__).resolve().parents[2] / "harbor_tasks"
+
+
+def folder(root: Path, name: str = "one", /, **changed: str | None) -> Path:
+    """Write a task's folder; a name's `__` is a `/`, `_` before an ending a `.`, and None leaves a file out."""
+    names = {
+        "toml": "task.toml",
+        "instruction": "instruction.md",
+        "test": "tests/test.sh",
+        "dockerfile": "environment/Dockerfile",
+    }
+    contents: dict[str, str | None] = {**FILES, **{names[key]: text for key, text in changed.items()}}
+    for path, text in contents.items():
+        if text is not None:
+            (root / name / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / name / path).write_text(text)
+    return root / name
+
+
+def found(path: Path, **options: Any) -> Found:
+    return found_in(HarborTaskset(path=str(path), **options))
+
+
+def only(path: Path, **options: Any) -> Task:
+    (task,) = found(path, **options).tasks
+    return task
+
+
+def refusal(path: Path, **options: Any) -> str:
+    with pytest.raises(BadTaskset) as told:
+        found(path, **options)
+    return str(told.value)
+
+
+def test_a_plain_folder_becomes_a_task(tmp_path: Path) -> None:
+    """The agent is told the instruction and nothing else; tests and solution are where only the verifier and an oracle find them."""
+    task = only(folder(tmp_path, instruction="<!-- canary 1 -->\n# canary 2\n\nDo it.\n"))
+    assert (task.task_id, task.index, task.input.hands_in) == ("one", 0, "machine")
+    assert [message.content for message in task.input.messages] == ["Do it."]
+    seen = task.input.model_dump_json() + str(task.machine)
+    for content in ("test.sh", "reward", "solve.sh", "touch"):
+        assert content not in seen
+    staged = task.verifier_data["staged"]
+    assert (staged["at"], base64.b64decode(staged["files"]["test.sh"]).decode()) == ("/tests", FILES["tests/test.sh"])
+    assert task.verifier_data["rewards_in"] == "/logs/verifier"
+    assert task.verifier_data["timeout_s"] == 600
+    assert task.machine is not None
+    assert not task.machine.is_of_an_image
+    assert (task.machine.layout.workspace, task.machine.layout.is_seeded) == ("/app", False)
+
+
+def test_every_key_has_its_place(tmp_path: Path) -> None:
+    toml = """
+        artifacts = ["out/a.txt", "/srv/work/b"]
+        [agent]
+        timeout_sec = 12
+        user = 1234
+        [environment]
+        workdir = "/srv/work"
+        build_timeout_sec = 77
+        cpus = 1.5
+        memory = "2G"
+        env = {COLOUR = "red", PLACE = "${PLACE:-home}"}
+        network_mode = "allowlist"
+        allowed_hosts = ["docs.example"]
+        [verifier]
+        timeout_sec = 34
+        environment_mode = "separate"
+        env = {COLOUR = "blue"}
+        user = "77"
+        network_mode = "no-network"
+        [solution]
+        env = {HOW = "a b"}
+    """
+    task = only(folder(tmp_path, toml=toml, dockerfile="FROM some\nWORKDIR /elsewhere\n"))
+    machine, grading = task.machine, task.grading
+    assert machine is not None
+    assert grading is not None
+    assert (task.timeout_s, task.user, machine.user, grading.user) == (12, "1234", "1234", "77")
+    assert (machine.cpus, machine.memory_mib, machine.image_timeout_s) == (1.5, 2048, 77)
+    assert machine.dockerfile == str(tmp_path / "one/environment/Dockerfile")
+    assert machine.layout.environment == {"COLOUR": "red", "PLACE": "home"}
+    assert grading.layout.environment == {"COLOUR": "blue", "PLACE": "home"}
+    assert machine.agent == Reach(allow=("docs.example:443", "docs.example:80"))
+    assert grading.verify == Reach()
+    assert machine.layout.workspace == grading.layout.workspace == "/srv/work"
+    assert task.verifier_data["artifacts"] == ["out/a.txt", "b"]
+    assert (task.verifier_data["timeout_s"], task.input.hands_in) == (34, "files")
+    assert task.solution is not None
+    assert task.solution.command.startswith("export HOW='a b'; ")
+
+
+def test_a_separate_verifier_may_have_an_image_of_its_own(tmp_path: Path) -> None:
+    separate = "[verifier]\nenvironment_mode = 'separate'\n"
+    path = folder(tmp_path, "a", toml=separate, dockerfile="FROM some\n")
+    (path / "tests/Dockerfile").write_text("FROM other\n")
+    named = "[environment]\ndocker_image = 'agents:1'\n[verifier.environment]\ndocker_image = 'tests:1'\n"
+    folder(tmp_path, "b", toml=named)
+    folder(tmp_path, "c", toml=separate + "[environment]\ndocker_image = 'agents:1'\n")
+    gradings = [task.grading for task in found(tmp_path).tasks]
+    assert [(one.image, one.dockerfile) for one in gradings if one] == [
+        (None, str(path / "tests/Dockerfile")),
+        ("tests:1", None),
+        ("agents:1", None),
+    ]
+    assert {tuple(task.verifier_data["artifacts"]) for task in found(tmp_path).tasks} == {("**",)}
+
+
+def test_an_unknown_key_is_noted_and_no_error(tmp_path: Path) -> None:
+    """A format that goes on growing does not break runs; what it says is told."""
+    got = found(folder(tmp_path, toml="novelty = 1\n[environment]\nholodeck = true\n"))
+    assert [note.partition(": ")[2] for note in got.notes] == [
+        "unknown key 'novelty', which is passed over",
+        "unknown key 'environment.holodeck', which is passed over",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[agent\n", "task.toml: Expected"),
+        ("[agent]\ntimeout_sec = 'soon'", "task.toml: agent.timeout_sec: Input should be a valid number"),
+        ("[agent]\ntimeout_sec = 0", "task.toml: agent.timeout_sec"),
+        ("[environment]\nmemory = 'much'", "task.toml: environment: 'much' is no size"),
+        ("[environment]\nworkdir = '/usr/lib'", "task.toml: environment.workdir: /usr/lib cannot be"),
+        ("[environment]\nworkdir = '/tmp/../etc'", "cannot be a directory of a task's own"),
+        (
+            "[[environment.mcp_servers]]\nname = 'a'",
+            "environment.mcp_servers.0: a server of transport 'sse' needs 'url'",
+        ),
+        ("[verifier]\nenvironment_mode = 'shared'\n[verifier.environment]\ncpus = 1", "verifier: environment_mode"),
+        ("[environment]\nenv = {'A=B' = 'c'}", "environment.env"),
+        ("[agent]\nuser = 'a b'", "agent.user"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_file_and_key(tmp_path: Path, toml: str, words: str) -> None:
+    assert words in refusal(folder(tmp_path, toml=toml))
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("[environment]\nallow_internet = true", "wants the whole internet"),
+        ("[agent]\nnetwork_mode = 'public'", "wants the whole internet"),
+        ("[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['10.0.0.0/8']", "'10.0.0.0/8' is an address"),
+        ("[environment]\ngpus = 1", "no graphics"),
+        ("[environment]\nos = 'windows'", "Linux"),
+        ("[environment.healthcheck]\ncommand = 'true'", "healthcheck"),
+        ("[environment]\nenv = {KEY = '${SECRET}'}", "${SECRET} is a variable of this host"),
+        ("[[steps]]\nname = 'a'", "several steps"),
+        ("[verifier]\nuser = 'root'", "verifier.user: 'root'"),
+        ("[verifier]\nuser = 0", "verifier.user: '0'"),
+        ("artifacts = ['/etc/x']\n[verifier]\nenvironment_mode = 'separate'", "'/etc/x' is not in /app"),
+    ],
+)
+def test_what_is_not_supported_is_refused_or_left_out(tmp_path: Path, toml: str, words: str) -> None:
+    folder(tmp_path, "good")
+    folder(tmp_path, "other", toml=toml)
+    assert words in refusal(tmp_path)
+    assert "taskset.skip_unsupported=true" in refusal(tmp_path)
+    got = found(tmp_path, skip_unsupported=True)
+    assert [(task.task_id, task.index) for task in got.tasks] == [("good", 0)]
+    assert words in got.skipped["other"]
+
+
+def test_the_internet_is_done_without_if_that_is_said(tmp_path: Path) -> None:
+    path = folder(tmp_path, toml="[environment]\nallow_internet = true")
+    machine = only(path, without_internet=True).machine
+    assert machine is not None
+    assert machine.agent == Reach()
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    assert "instruction.md: no such file" in refusal(folder(tmp_path, "a", instruction=None))
+    assert "tests/test.sh: no such file" in refusal(folder(tmp_path, "b", test=None))
+    assert "it says nothing" in refusal(folder(tmp_path, "c", instruction="# canary\n\n"))
+    assert "no such folder" in refusal(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "no task.toml in it" in refusal(tmp_path / "empty")
+
+
+def test_links_are_not_followed_out_of_a_folder(tmp_path: Path) -> None:
+    """Neither tests nor an image's context take in what lies elsewhere on this host."""
+    secret = tmp_path / "secret"
+    secret.write_text("s3cret")
+    linked = folder(tmp_path, "a")
+    (linked / "tests/data").symlink_to(secret)
+    assert "tests/data: a link, which is not followed" in refusal(linked)
+    context = folder(tmp_path, "b", dockerfile="FROM some\n")
+    (context / "environment/inside").symlink_to("Dockerfile")
+    assert only(context).machine is not None
+    (context / "environment/data").symlink_to("../../secret")
+    assert "environment/data: a link that leads out of" in refusal(context)
+    whole = folder(tmp_path, "c", test=None)
+    (linked / "tests/data").unlink()
+    (whole / "tests").symlink_to(linked / "tests")
+    assert "c/tests: a link, which is not followed" in refusal(whole)
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    path = folder(tmp_path)
+    os.mkfifo(path / "tests/pipe")
+    assert "tests/pipe: no regular file" in refusal(path)
+
+
+def test_huge_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder(tmp_path, "a")
+    with (path / "tests/large").open("wb") as file:
+        file.truncate(files.FOLDER_MAX_BYTES + 1)
+    assert "more than 8,388,608 bytes in all" in refusal(path)
+    with (folder(tmp_path, "b") / "instruction.md").open("wb") as file:
+        file.truncate(files.TEXT_MAX_BYTES + 1)
+    assert "instruction.md: more than 1,048,576 bytes" in refusal(tmp_path / "b")
+    monkeypatch.setattr(files, "FOLDER_MAX_FILES", 2)
+    for name in "abc":
+        (folder(tmp_path, "c") / "solution" / name).write_text("x")
+    assert "more than 2 files" in refusal(tmp_path / "c")
+
+
+def test_a_dataset_says_what_holds_for_its_tasks(tmp_path: Path) -> None:
+    toml = "[agent]\ntimeout_sec = 10\n[environment]\ncpus = 1\nmemory_mb = 100\nenv = {A = '1', B = '2'}\n"
+    folder(tmp_path, "deep/er/two", toml=toml)
+    folder(tmp_path, "one", toml=toml)
+    (tmp_path / "dataset.toml").write_text(
+        "[dataset]\nname = 'x'\n[gym]\nallowed_agents = ['codex', 'pi_agent']\nlicense = 'MIT'\nsurprise = 1\n"
+        "[gym.defaults]\ntimeout_multiplier = 2.0\nresource_multiplier = 1.5\n"
+        "[gym.tasks.one.environment]\nmemory_mb = 200\nenv = {B = '3'}\n"
+    )
+    got = found(tmp_path)
+    two, one = got.tasks
+    assert [two.task_id, one.task_id] == ["two", "one"]
+    assert one.machine is not None
+    assert two.machine is not None
+    assert (two.timeout_s, two.verifier_data["timeout_s"], two.machine.cpus, two.machine.memory_mib) == (
+        20,
+        1200,
+        2,
+        150,
+    )
+    assert (one.machine.memory_mib, one.machine.layout.environment) == (300, {"A": "1", "B": "3"})
+    assert [note.partition(": ")[2] for note in got.notes] == ["unknown key 'gym.surprise', which is passed over"]
+    assert why_not(one, CodexAgent()) is None
+    assert "allows codex, pi_agent, and not claude_code_agent" in str(why_not(one, ClaudeCodeAgent()))
+    assert why_not(one, OracleAgent()) is None
+    (tmp_path / "dataset.toml").write_text("[gym.tasks.one.environment]\nmemery_mb = 200\n")
+    assert "gym.tasks.one.environment: unknown key 'memery_mb'" in refusal(tmp_path)
+
+
+def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
+    folder(tmp_path, "a/one")
+    folder(tmp_path, "b/one")
+    assert "two tasks are called one" in refusal(tmp_path)
+
+
+def test_an_agent_that_cannot_do_a_task_is_told_who_can(tmp_path: Path) -> None:
+    served = only(folder(tmp_path, "a", toml="[[environment.mcp_servers]]\nname = 'w'\nurl = 'http://x/mcp'\n"))
+    assert [server.name for server in served.mcp_servers] == ["w"]
+    assert "tools by MCP (w)" in str(why_not(served, CodexAgent()))
+    assert why_not(served, OracleAgent()) is why_not(served, NopAgent()) is None
+    named = only(folder(tmp_path, "c", toml="[agent]\nuser = 'someone'\n"))
+    assert named.machine is not None
+    assert (named.machine.user, why_not(named, CodexAgent())) == ("someone", None)
+    rooted = only(folder(tmp_path, "b", toml="[agent]\nuser = 'root'\n"))
+    for agent in (CodexAgent(), SimpleAgent(), OracleAgent()):
+        assert "nop_agent" in str(why_not(rooted, agent))
+    assert why_not(rooted, NopAgent()) is None
+    (tmp_path / "b/solution/solve.sh").unlink()
+    (tmp_path / "b/task.toml").write_text("[environment]\nskills_dir = '/skills'\n")
+    bare = only(tmp_path / "b")
+    assert "no solution/solve.sh" in str(why_not(bare, OracleAgent()))
+    assert "skills in /skills" in str(why_not(bare, CodexAgent()))
+
+
+@pytest.mark.parametrize(
+    ("dockerfile", "place"),
+    [
+        ("FROM a\nWORKDIR /x\n", "/x"),
+        ("FROM a\nworkdir /x\nRUN y\nWORKDIR z/..\nWORKDIR w\n", "/x/w"),
+        ("FROM a\nRUN echo WORKDIR /x\n", None),
+        ("FROM a AS b\nWORKDIR /x\nFROM --platform=linux/amd64 b\n", "/x"),
+        ("FROM a AS b\nWORKDIR /x\nFROM c\n", None),
+        ('FROM a\nWORKDIR "/with quotes"\n', "/with quotes"),
+    ],
+)
+def test_where_a_dockerfile_ends_up(dockerfile: str, place: str | None) -> None:
+    assert workdir_of(dockerfile) == place
+
+
+def test_a_workdir_with_a_variable_is_asked_for(tmp_path: Path) -> None:
+    assert "say workdir" in refusal(folder(tmp_path, dockerfile="FROM a\nWORKDIR $HOME/x\n"))
+
+
+def test_the_examples_can_be_read() -> None:
+    """And the loader of tasksets finds them too."""
+    tasks = load_tasks(HarborTaskset(path=str(EXAMPLES)))
+    assert [task.task_id for task in tasks] == ["dockerfile", "hacked", "mcp", "plain", "separate"]
