@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from schemas.base import Frozen
+from schemas.environment import Environment, TaskTool, ToolGrant
 from schemas.readiness import Install
 from schemas.values import BlobRef, Message
 
@@ -15,11 +16,14 @@ class TaskInput(Frozen):
     """What the agent sees. `task_id` is stable under shuffling and selection.
 
     `hands_in` is what is graded: the answer, files of the workspace, or the whole workspace as it was left (`machine`).
+    `tools` are offered beside the agent's own, by way of `grants`.
     """
 
     task_id: str
     messages: tuple[Message, ...]
     hands_in: Literal["answer", "files", "machine"] = "answer"
+    tools: tuple[TaskTool, ...] = ()
+    grants: tuple[ToolGrant, ...] = ()
 
 
 class Task(Frozen):
@@ -27,7 +31,7 @@ class Task(Frozen):
 
     `index` is the task's position in the unshuffled source and names its rollouts; `verifier_data` (the
     expected answer, the generator's entry) goes to the verifier only. Its `install`, if it has one, takes the place of the run's,
-    and its `image` that of the run's sandbox.
+    and its `image` that of the run's sandbox. `environment` says how its tools are executed, which is the verifier's alone too.
     """
 
     index: int = Field(ge=0)
@@ -36,6 +40,7 @@ class Task(Frozen):
     verifier_data: dict[str, Any]
     install: Install | None = None
     image: str | None = Field(default=None, min_length=1)
+    environment: Environment | None = None
 
     @property
     def task_id(self) -> str:

@@ -18,6 +18,7 @@ LOADERS: Final[Mapping[str, str]] = {
 GRADERS: Final[Mapping[str, str]] = {
     "math_verify": "adapters.benchmarks.jsonl_tasks:grade",
     "reasoning_gym": "adapters.benchmarks.reasoning_gym_tasks:grade",
+    "tool_state": "adapters.benchmarks.tool_tasks:grade",
 }
 
 WARMERS: Final[Mapping[str, str]] = {"reasoning_gym": "adapters.benchmarks.reasoning_gym_tasks:library"}
