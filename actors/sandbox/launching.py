@@ -15,7 +15,7 @@ from actors.sandbox.asking import refusal_of
 from actors.sandbox.box_state import BoxState
 from actors.sandbox.held import HeldBox
 from actors.sandbox.launches import FollowLaunch, OpenLaunch
-from adapters.harnesses.asking import activation_of
+from adapters.harnesses.asking import Reached, activation_of
 from adapters.harnesses.base import Plan, plan_for
 from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Receipt
 from adapters.harnesses.running import Following, begin
@@ -170,7 +170,13 @@ class LaunchHandlers:
         key = await asyncio.to_thread(gateway_key, self._keys)
         token = mint(key, Grant(conversation, drive.attempt, request.activation))
         activation = activation_of(
-            request.agent, request.prompt, request.system_prompt, request.model, f"{url}/a/{token}", WORKSPACE
+            request.agent,
+            request.prompt,
+            request.system_prompt,
+            request.model,
+            f"{url}/a/{token}",
+            WORKSPACE,
+            Reached(request.mcp_grants, request.has_tool_command),
         )
         plan = plan_for(HARNESSES[request.agent.type], activation)
         async with asyncio.timeout(BEGUN_WITHIN_S):
