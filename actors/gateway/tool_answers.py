@@ -17,10 +17,10 @@ from gym_bus.subjects import AggregateId
 from schemas.envelope import Envelope
 from schemas.events import RequestParked, TaskToolCallCompleted, TaskToolCallFailed, TaskToolCallLost
 from schemas.ids import environment_key
+from tools.task_answers import ToolAnswer
 
 log = structlog.get_logger(__name__)
 
-ToolAnswer = TaskToolCallCompleted | TaskToolCallFailed | TaskToolCallLost | RequestParked
 ANSWERS: Final = (TaskToolCallCompleted, TaskToolCallFailed, TaskToolCallLost, RequestParked)
 LOOK_EVERY_S: Final = 2.0
 

@@ -13,22 +13,16 @@ from typing import Any, Final, cast
 
 from actors.gateway.grants import Grant
 from actors.gateway.sessions import OpenSession
-from actors.gateway.tool_answers import ToolAnswer, ToolAnswers
+from actors.gateway.tool_answers import ToolAnswers
 from gym_bus.clock import Clock
 from gym_bus.errors import BusUnavailable
 from gym_bus.event_log import Draft, EventLog, Held, Writer
 from gym_bus.runtime.presence import Presence
 from schemas.config import SimpleAgent
 from schemas.envelope import Envelope
-from schemas.events import (
-    RequestParked,
-    TaskToolCallCompleted,
-    TaskToolCallFailed,
-    TaskToolCallLost,
-    TaskToolCallReplayed,
-    TaskToolCallRequested,
-)
+from schemas.events import TaskToolCallReplayed, TaskToolCallRequested
 from schemas.ids import tools_key
+from tools.task_answers import LATE, Told, told
 
 ARGUMENTS_MAX_BYTES: Final = 256 * 1024
 CALLS_MAX: Final = 10_000
@@ -38,14 +32,6 @@ SLACK_S: Final = 5.0
 SHORTEST_S: Final = 1.0
 STATED_WITHIN_S: Final = 30.0
 """How long a call waits for the log before anything is asked of the verifier."""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the agent is told of a call."""
-
-    text: str
-    is_error: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,20 +189,3 @@ class ToolCalls:
             return
         if data.client_id:
             self._by_client[data.client_id] = data.number
-
-
-LATE: Final = "The tool did not answer within {timeout_s:g} s. Whether it did anything is not known."
-
-
-def told(answer: ToolAnswer) -> Told:
-    """Return what an agent is told of an answer."""
-    match answer:
-        case TaskToolCallCompleted():
-            cut = "\n[the result was longer, and is cut here]" if answer.truncated else ""
-            return Told(answer.text + cut, answer.is_error)
-        case TaskToolCallFailed():
-            return Told(f"The tool was not executed: {answer.failure.message}", is_error=True)
-        case RequestParked():
-            return Told(f"What came of the call is not known: {answer.failure.message}", is_error=True)
-        case TaskToolCallLost():
-            return Told(f"What came of the call is not known: {answer.reason}", is_error=True)

@@ -17,9 +17,10 @@ from starlette.responses import JSONResponse, Response
 
 from actors.gateway.grants import Grant, Refused
 from actors.gateway.sessions import OpenSession
-from actors.gateway.tool_calls import Told, ToolCalls, Wanted
+from actors.gateway.tool_calls import ToolCalls, Wanted
 from gym_bus.errors import GymBusError
 from schemas.environment import TaskTool
+from tools.task_answers import Told
 
 VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 NO_METHOD: Final = -32601

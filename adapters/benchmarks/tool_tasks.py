@@ -12,6 +12,7 @@ from adapters.benchmarks.base import Grade
 from schemas.base import Frozen
 from schemas.environment import BuiltIn, Environment, RemoteTool, TaskTool, ToolGrant, ToolName
 from schemas.tasks import Evidence
+from tools.shell import SHELL
 from tools.task_tools import offered
 
 VERIFIER: Final = "tool_state"
@@ -34,6 +35,9 @@ class ToolRow(Frozen):
     def _is_described(self) -> ToolRow:
         if self.url is not None and (self.description is None or self.parameters is None):
             msg = "a tool of an MCP server wants `description` and `parameters` as well"
+            raise ValueError(msg)
+        if self.name == SHELL.name:
+            msg = f"{SHELL.name!r} is what agents run commands with: choose another name"
             raise ValueError(msg)
         if self.url is None and self.headers:
             msg = "`headers` are for a tool with a `url`"

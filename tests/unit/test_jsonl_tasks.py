@@ -197,6 +197,7 @@ def test_a_row_names_a_tool_of_a_server(tmp_path: Path) -> None:
         ({"tools": ["notes"]}, "no tool is called 'notes'; there are lookup, note"),
         ({"tools": ["Note"]}, "tools.0.name"),
         ({"tools": []}, "tools"),
+        ({"tools": [{"name": "shell", "use": "note"}]}, "'shell' is what agents run commands with"),
         ({"tools": ["note", "note"]}, "two tools have one name"),
         ({"tools": ["note"], "grants": [{"name": "a"}, {"name": "a", "kind": "http"}]}, "two grants have one name"),
         ({"tools": ["lookup"]}, "wants `table`"),

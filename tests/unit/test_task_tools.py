@@ -21,6 +21,7 @@ from schemas.events import (
 )
 from tests.support.gateway_place import KEY
 from tests.support.tool_place import Far, ToolPlace, tool_place
+from tools.task_answers import LATE
 
 
 def records(at: ToolPlace) -> list[Any]:
@@ -197,7 +198,7 @@ async def test_a_call_that_takes_too_long_is_told_so(monkeypatch: pytest.MonkeyP
         assert (text, is_error) == ("What came of the call is not known: no answer within 1 s", True)
         at.kill_verifier()
         text, is_error = await at.call("far", {}, id=2)
-        assert (text, is_error) == (tool_calls.LATE.format(timeout_s=1.0), True)
+        assert (text, is_error) == (LATE.format(timeout_s=1.0), True)
         at.start_verifier(far)
         await until(lambda: at.place.events(TaskToolCallFailed))
         assert len(far.called) == 1, "what nobody waits for any more is not begun"
