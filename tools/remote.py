@@ -15,7 +15,7 @@ from tools.task_tools import Ran
 
 CONNECTED_WITHIN_S: Final = 30.0
 REFUSALS: Final = range(-32602, -32599)
-"""Codes for a call that was not begun. An internal error, which is also what the client makes of a broken answer, may be one that was."""
+"""Codes for a call that was not begun. An internal error, which the client also makes of a broken answer, may be one that was."""
 
 
 async def call_remote(tool: RemoteTool, arguments: Mapping[str, Any]) -> Ran:

@@ -57,6 +57,18 @@ class Wanted:
         return self.tool, json.dumps(self.arguments, sort_keys=True)
 
 
+def _unfit(wanted: Wanted) -> str | None:
+    """Return why arguments cannot be written down, None if they can."""
+    try:
+        size = len(json.dumps(wanted.arguments, allow_nan=False).encode())
+        TaskToolCallRequested(
+            number=1, tool=wanted.tool, arguments=dict(wanted.arguments), timeout_s=1
+        ).model_dump_json()
+    except (ValueError, RecursionError) as error:
+        return f"The arguments cannot be recorded ({type(error).__name__}: {error!s:.200})"
+    return f"The arguments are longer than {ARGUMENTS_MAX_BYTES} bytes" if size > ARGUMENTS_MAX_BYTES else None
+
+
 class ToolCalls:
     """See the module: those of one session. What appends raises `Held`, `Fenced`, as a conversation does."""
 
@@ -83,8 +95,8 @@ class ToolCalls:
 
     async def call(self, wanted: Wanted, activation: int, launch: int) -> Told:
         """Have a tool executed, or find that it was; return what the agent is told."""
-        if len(wanted.fingerprint[1].encode()) > ARGUMENTS_MAX_BYTES:
-            return Told(f"The arguments are longer than {ARGUMENTS_MAX_BYTES} bytes: nothing was done.", is_error=True)
+        if refused := _unfit(wanted):
+            return Told(f"{refused}: nothing was done.", is_error=True)
         if self._under_way >= AT_ONCE_MAX:
             return Told(f"{self._under_way} calls are under way already: nothing was done.", is_error=True)
         self._under_way += 1

@@ -221,6 +221,19 @@ async def test_what_is_too_long_is_not_asked() -> None:
         assert not at.place.events(TaskToolCallRequested)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [b'{"text": NaN}', b'{"text": 1e999}', b'{"text": ' + b"[" * 400 + b"]" * 400 + b"}", b'{"text": "\\ud800"}'],
+)
+async def test_odd_arguments_are_recorded_or_refused(arguments: bytes) -> None:
+    """No call leaves the log in a state that nobody can read."""
+    async with tool_place(Far()) as at:
+        answer = await at.http.post(f"{at.place.url}/a/{at.place.token}/tools/note", content=arguments)
+        assert answer.status_code == 200
+        assert len(at.place.events(TaskToolCallRequested)) == len(at.place.events(TaskToolCallCompleted))
+        assert await at.call("note", {"text": "42"}, id=2) == ("Noted.", False)
+
+
 async def test_the_token_of_another_activation_has_calls_of_its_own() -> None:
     """A later activation is no run again of an earlier one."""
     async with tool_place(Far()) as at:
