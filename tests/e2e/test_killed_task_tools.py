@@ -57,7 +57,7 @@ async def respawned(place: Stage, host_id: str) -> None:
     "agent",
     [
         CodexAgent(timeout_s=240),
-        PiAgent(timeout_s=240),
+        pytest.param(PiAgent(timeout_s=240), marks=pytest.mark.harness),
         pytest.param(MiniSweAgent(timeout_s=240), marks=pytest.mark.harness),
     ],
     ids=lambda agent: agent.type,
