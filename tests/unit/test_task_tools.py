@@ -11,6 +11,8 @@ import pytest
 
 from actors.gateway import tool_calls
 from actors.gateway.grants import mint
+from actors.harness import settling
+from gym_bus.clock import SystemClock
 from gym_bus.errors import Permanent
 from schemas.events import (
     TaskToolCallCompleted,
@@ -19,7 +21,7 @@ from schemas.events import (
     TaskToolCallReplayed,
     TaskToolCallRequested,
 )
-from tests.support.gateway_place import KEY
+from tests.support.gateway_place import KEY, log_as
 from tests.support.tool_place import Far, ToolPlace, tool_place
 from tools.task_answers import LATE
 
@@ -179,8 +181,6 @@ async def test_a_tool_of_ours_is_executed_by_whoever_follows() -> None:
         call = asyncio.create_task(at.call("note", {"text": "42"}))
         await until(lambda: at.place.events(TaskToolCallRequested))
         (asked,) = at.place.events(TaskToolCallRequested)
-        from tests.support.gateway_place import log_as  # noqa: PLC0415
-
         gone = log_as("verifier", at.place.server, at.place.codec, "gone.x")
         assert await gone.claim(at.place.grant.conversation.sibling("verifier", "e1-1"), 1, asked.event_id)
         at.start_verifier(Far())
@@ -202,6 +202,23 @@ async def test_a_call_that_takes_too_long_is_told_so(monkeypatch: pytest.MonkeyP
         at.start_verifier(far)
         await until(lambda: at.place.events(TaskToolCallFailed))
         assert len(far.called) == 1, "what nobody waits for any more is not begun"
+
+
+async def test_a_program_is_settled_when_its_calls_have_an_answer() -> None:
+    """A program that ended in the middle of a call: what the call does is in the log before anything is graded."""
+    far = Far()
+    async with tool_place(far) as at:
+        call = asyncio.create_task(at.call("far", {}))
+        await until(lambda: far.called)
+        log, session = log_as("harness", at.place.server, at.place.codec), at.place.grant.conversation
+        session = session.sibling("harness", "s1")
+        over = asyncio.create_task(settling._tool_calls_over(log, SystemClock(), session, 1))
+        await asyncio.wait({over}, timeout=3 * settling.LOOK_EVERY_S)
+        assert not over.done()
+        far.may_end.set()
+        await asyncio.wait_for(over, 5)
+        assert len(at.place.events(TaskToolCallCompleted)) == 1
+        await call
 
 
 async def test_a_server_that_was_not_reached_has_done_nothing() -> None:
