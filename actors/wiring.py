@@ -31,6 +31,7 @@ from actors.sandbox.launching import LaunchHandlers
 from actors.sandbox.making import Maker
 from actors.sandbox.tooling import Tooling
 from actors.sandbox.warm import WarmPools
+from actors.verifier.tool_call import CallRemote, ToolCallHandlers, ToolCallMachine
 from actors.verifier.verdict import Grader, VerdictHandlers, VerdictMachine
 from gym_bus.blobs import Blobs
 from gym_bus.bus import Bus, Slots
@@ -71,6 +72,10 @@ from schemas.events import (
     SessionClosed,
     SessionFailed,
     SessionRequested,
+    TaskToolCallCompleted,
+    TaskToolCallFailed,
+    TaskToolCallLost,
+    TaskToolCallRequested,
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallLost,
@@ -78,9 +83,10 @@ from schemas.events import (
     VerdictIssued,
 )
 from schemas.harnesses import HarnessAgent, NopAgent, OracleAgent
-from schemas.ids import WorkerKind, grading_key, sandbox_key, session_key, verdict_key
+from schemas.ids import WorkerKind, environment_key, grading_key, sandbox_key, session_key, verdict_key
 from schemas.sandboxes import SandboxConfig
 from schemas.tasks import Task
+from tools.remote import call_remote
 
 HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
     "collector": (
@@ -109,6 +115,10 @@ HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
         ("sandbox", LaunchFailed),
         ("sandbox", LaunchLost),
         ("sandbox", RequestParked),
+        ("verifier", TaskToolCallCompleted),
+        ("verifier", TaskToolCallFailed),
+        ("verifier", TaskToolCallLost),
+        ("verifier", RequestParked),
     ),
     "sandbox": (("harness", SessionClosed), ("harness", SessionFailed)),
     "verifier": (("sandbox", GradingDone), ("sandbox", GradingFailed), ("sandbox", RequestParked)),
@@ -141,6 +151,8 @@ class Surroundings:
     places: Callable[[], Awaitable[Sequence[str]]]
     note_run: Callable[[str, SandboxConfig], None] = lambda _run_id, _sandbox: None
     """Is told before a machine is made for a run."""
+    call_remote: CallRemote = call_remote
+    """Calls a tool of an MCP server that a task names."""
 
 
 Places = list[tuple[str, Slots]]
@@ -256,9 +268,27 @@ def _box_of(asked: AggregateId, request: Envelope) -> AggregateId:
 
 
 def _verifier(around: Surroundings) -> tuple[Worker, Places]:
-    shell = _shell("verifier", around, VerdictHandlers(around.grader).table())
-    worker = Worker(_role("verifier", VerdictMachine(), verdict_key), shell, around.presence, around.settings)
-    return worker, [(ANY, Slots(around.settings.verdict_slots))]
+    calling = ToolCallHandlers(around.call_remote)
+    shell = _shell("verifier", around, {**VerdictHandlers(around.grader).table(), **calling.table()})
+    verdicts, calls = VerdictMachine(), ToolCallMachine()
+
+    def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:
+        machine: Machine[Any] = calls if isinstance(request.data, TaskToolCallRequested) else verdicts
+        drive: Drive[Any] = Drive(shell, machine, where, request.attempt, request)
+        drive.opens = lambda event: (
+            _verdict_of(where, event) == where
+        )  # of several calls of an attempt each has its own
+        return drive
+
+    role = replace(_role("verifier", verdicts, verdict_key), target=_verdict_of, make=make)
+    return Worker(role, shell, around.presence, around.settings), [(ANY, Slots(around.settings.verdict_slots))]
+
+
+def _verdict_of(asked: AggregateId, request: Envelope) -> AggregateId:
+    """Return what a request to the verifier is about: a call of a task's tool, or the verdict."""
+    if isinstance(request.data, TaskToolCallRequested):
+        return asked.sibling("verifier", environment_key(request.attempt, request.data.number))
+    return asked.sibling("verifier", verdict_key(request.attempt))
 
 
 BUILDERS: Final[Mapping[WorkerKind, Callable[[Surroundings], tuple[Worker, Places]]]] = {

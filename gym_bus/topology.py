@@ -21,8 +21,8 @@ FULL_SHARE: Final = 0.9
 MAY_ASK: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": ("collector", "harness", "sandbox", "verifier"),  # the last three: parked requests, driven again
     "collector": ("harness", "verifier"),
-    "harness": ("sandbox",),
-    "model": (),
+    "harness": ("sandbox", "verifier"),
+    "model": ("verifier",),
     "sandbox": (),
     "verifier": ("sandbox",),
     "trainer": (),
@@ -31,8 +31,8 @@ MAY_ASK: Final[Mapping[str, tuple[str, ...]]] = {
 HEARS: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": (),
     "collector": ("harness", "verifier"),
-    "harness": ("sandbox", "collector"),
-    "model": (),
+    "harness": ("sandbox", "verifier", "collector"),
+    "model": ("verifier",),
     "sandbox": ("harness",),
     "verifier": ("sandbox",),
     "trainer": ("collector",),

@@ -19,7 +19,8 @@ class HarnessAgent(Tagged):
     """An agent's own program, run in the sandbox against the model gateway (docs/harnesses.md has what each can do).
 
     `system_prompt` is added to the program's own, or takes its place. `withheld_tools` are not offered to the model, `extra_args` go
-    on the command line. `timeout_s` is for everything from the session's request to the program's end.
+    on the command line. `timeout_s` is for everything from the session's request to the program's end, `mcp_timeout_s` for one call of
+    a tool that its task offers.
     """
 
     system_prompt: str | None = None
@@ -27,6 +28,7 @@ class HarnessAgent(Tagged):
     withheld_tools: tuple[str, ...] = Field(default=(), max_length=256)
     extra_args: tuple[str, ...] = Field(default=(), max_length=256)
     timeout_s: Seconds = 1800
+    mcp_timeout_s: Seconds = 300
     context_tokens: int = Field(default=131_072, ge=1024)
     max_output_tokens: int = Field(default=8192, ge=1)
 

@@ -44,6 +44,16 @@ def verdict_key(attempt: int) -> str:
     return f"v{attempt}"
 
 
+def tools_key(attempt: int) -> str:
+    """Return the key under which the gateway records what attempt `attempt` calls of its task's tools."""
+    return f"s{attempt}-tools"
+
+
+def environment_key(attempt: int, number: int) -> str:
+    """Return the key of the `number`-th call of the task's tools in attempt `attempt`."""
+    return f"e{attempt}-{number}"
+
+
 def grading_key(attempt: int) -> str:
     """Return the key of the machine in which attempt `attempt` is graded."""
     return f"g{attempt}"

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from schemas.base import Frozen
+from schemas.environment import Environment, TaskTool, ToolGrant
 from schemas.machines import Machine
 from schemas.readiness import Install
 from schemas.values import BlobRef, Message, Seconds
@@ -16,11 +17,14 @@ class TaskInput(Frozen):
     """What the agent sees. `task_id` is stable under shuffling and selection.
 
     `hands_in` is what is graded: the answer, files of the workspace, or the whole workspace as it was left (`machine`).
+    `tools` are offered beside the agent's own, by way of `grants`.
     """
 
     task_id: str
     messages: tuple[Message, ...]
     hands_in: Literal["answer", "files", "machine"] = "answer"
+    tools: tuple[TaskTool, ...] = ()
+    grants: tuple[ToolGrant, ...] = ()
 
 
 class Staged(Frozen):
@@ -56,6 +60,7 @@ class Task(Frozen):
     and its `image` that of the run's sandbox. `machine` is what it asks of the agent's machine, `grading` of that for its tests.
     `timeout_s` is for the agent, if the run says nothing of that. Only `agents`, if there are any, may try it. It is done as
     `user`, and offers `mcp_servers` and the skills in `skills_dir`. Nobody but an `oracle_agent` is given its `solution`.
+    `environment` says how its tools are executed, which is the verifier's alone too.
     """
 
     index: int = Field(ge=0)
@@ -72,6 +77,7 @@ class Task(Frozen):
     skills_dir: str | None = None
     user: str | None = None
     solution: Solution | None = None
+    environment: Environment | None = None
 
     @property
     def task_id(self) -> str:

@@ -79,6 +79,7 @@ FailureKind = Literal[
     "sandbox_lost",
     "checkpoint_failed",
     "tool_lost",
+    "tool_unreachable",
     "verifier_error",
     "reward_missing",
     "reward_invalid",

@@ -10,6 +10,7 @@ from typing import Any, Final
 from schemas.values import ToolCall, ToolSpec
 
 COMMAND_MAX_BYTES: Final = 32 * 1024
+ARGUMENTS_MAX_BYTES: Final = 256 * 1024
 
 SHELL: Final = ToolSpec(
     name="shell",
@@ -40,6 +41,12 @@ def parse_call(tool_call: ToolCall, specs: Iterable[ToolSpec]) -> str | BadArgum
     if tool_call.name not in known:
         names = ", ".join(known) or "none"
         return BadArguments(f"There is no tool called {_shown(tool_call.name)}. Available tools: {names}.")
+    arguments = arguments_of(tool_call, example=': {"command": "..."}')
+    return arguments if isinstance(arguments, BadArguments) else _command(arguments)
+
+
+def arguments_of(tool_call: ToolCall, example: str = "") -> dict[str, Any] | BadArguments:
+    """Return the arguments of `tool_call`, or why they are none."""
     try:
         arguments = json.loads(tool_call.arguments, object_pairs_hook=_unique, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
@@ -47,8 +54,24 @@ def parse_call(tool_call: ToolCall, specs: Iterable[ToolSpec]) -> str | BadArgum
             f"The arguments are not valid JSON: {_shown(str(error))}. Nothing was executed; send the call again."
         )
     if not isinstance(arguments, dict):
-        return BadArguments('The arguments must be a JSON object: {"command": "..."}. Nothing was executed.')
-    return _command(arguments)
+        return BadArguments(f"The arguments must be a JSON object{example}. Nothing was executed.")
+    return arguments
+
+
+def text_of(arguments: dict[str, Any]) -> str | BadArguments:
+    """Return arguments as JSON text that can be stored, or why they cannot."""
+    text = json.dumps(arguments, ensure_ascii=False)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        return BadArguments(
+            "The arguments are not valid Unicode: they contain half of a surrogate pair. Nothing was executed."
+        )
+    if size > ARGUMENTS_MAX_BYTES:
+        return BadArguments(
+            f"The arguments are {size} bytes long, at most {ARGUMENTS_MAX_BYTES} are allowed. Nothing was executed."
+        )
+    return text
 
 
 def _command(arguments: dict[str, Any]) -> str | BadArguments:

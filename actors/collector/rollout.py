@@ -12,6 +12,7 @@ from schemas.base import Event, Frozen
 from schemas.config import AgentConfig, Retries, RunConfig
 from schemas.envelope import Envelope
 from schemas.events import (
+    EnvironmentSeeded,
     RequestParked,
     RolloutFinished,
     RunCancelled,
@@ -39,6 +40,7 @@ class RolloutState(Frozen):
     attempt: int
     failures: int
     cause: str
+    is_seeded: bool = False
     session_id: str | None = None
     evidence: Evidence | None = None
     session_event: str | None = None
@@ -74,6 +76,8 @@ class RolloutMachine:
         """Fold one event."""
         data = event.data
         match data:
+            case EnvironmentSeeded():
+                return _with(state, is_seeded=True)
             case SessionRequested():
                 return _with(state, session_id=event.event_id)
             case SessionClosed() if data.request_id == state.session_id:
@@ -112,6 +116,8 @@ class RolloutMachine:
             return (Draft(RolloutFinished(state="missing", failure=failure), state.cause),)
         if state.evidence and not state.verdict_id:
             return (Draft(self._verdict(state.evidence), state.session_event),)
+        if self._task.environment and not state.is_seeded:
+            return (Draft(EnvironmentSeeded(environment=self._task.environment), state.cause, str(state.attempt)),)
         if not state.session_id:
             return (Draft(self._session(), state.cause, str(state.attempt)),)
         return ()

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -18,11 +20,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from actors.gateway.conversations import Conversations, Known, TooMuch
+from actors.gateway.conversations import KEPT, Conversations, Known, TooMuch
 from actors.gateway.exchange import Exchange
 from actors.gateway.grants import Grant, Refused, SessionOver, read
 from actors.gateway.passing import Passing, retry_headers
 from actors.gateway.sessions import OpenSession, Sessions
+from actors.gateway.tool_answers import ToolAnswers
+from actors.gateway.tool_calls import ToolCalls
+from actors.gateway.tool_faces import ToolFaces
 from gym_bus.clock import Clock
 from gym_bus.errors import Fenced, GymBusError
 from gym_bus.event_log import EventLog, Held
@@ -64,19 +69,24 @@ class Gateway:
         self._backend_for = backend_for
         self._sessions = Sessions(event_log, clock)
         self._conversations = Conversations(event_log, clock, presence)
+        self._answers = ToolAnswers(event_log)
+        self._made_tool_calls = partial(ToolCalls, event_log, clock, presence=presence, answers=self._answers)
+        self._tool_calls: OrderedDict[str, ToolCalls] = OrderedDict()
         self._under_way: set[Exchange] = set()
         self._working: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup | None = None
+        faces = ToolFaces(self._tools_of, _body_of)
         inner = [
             *(self._route(dialect) for dialect in DIALECTS.values()),
             Route("/v1/messages/count_tokens", _guarded(DIALECTS["messages"], self._count_tokens), methods=["POST"]),
             Route("/v1/models", _guarded(DIALECTS["chat"], self._models), methods=["GET"]),
+            Route("/mcp/{grant}", faces.mcp, methods=["GET", "POST", "DELETE"]),
+            Route("/tools", faces.listed, methods=["GET"]),
+            Route("/tools/{name}", faces.called, methods=["POST"]),
         ]
         self.app = Router(  # without Starlette's own error pages, which every piece of an answer would pass through
             routes=[
                 Route("/healthz", _healthy, methods=["GET"]),
-                Route("/mcp/{grant:path}", _reserved, methods=["GET", "POST", "DELETE"]),
-                Route("/tools/{grant:path}", _reserved, methods=["POST"]),
                 *inner,
                 Mount("/a/{token}", app=Router(routes=inner, default=_unknown)),
             ],
@@ -85,7 +95,7 @@ class Gateway:
 
     async def run(self) -> None:
         """Let calls go on after their clients have left, until cancelled."""
-        async with asyncio.TaskGroup() as group:
+        async with self._answers.hearing(), asyncio.TaskGroup() as group:
             self._group = group
             await asyncio.Event().wait()
 
@@ -123,6 +133,7 @@ class Gateway:
             return await self._sessions.find(grant)
         except SessionOver:
             self._conversations.drop(grant)
+            self._tool_calls.pop(grant.session, None)
             raise
 
     def _grant(self, request: Request) -> Grant:
@@ -162,6 +173,18 @@ class Gateway:
         task = self._group.create_task(work())
         self._working.add(task)
         task.add_done_callback(self._working.discard)
+
+    async def _tools_of(self, request: Request) -> tuple[Grant, OpenSession, ToolCalls]:
+        """Return the session that a request's token is for, and its calls of the task's tools; raises `Refused`."""
+        grant = self._grant(request)
+        session = await self._open_session(grant)
+        calls = self._tool_calls.get(grant.session)
+        if calls is None:
+            if len(self._tool_calls) >= KEPT:
+                self._tool_calls.popitem(last=False)
+            calls = self._tool_calls[grant.session] = self._made_tool_calls(grant=grant, session=session)
+        self._tool_calls.move_to_end(grant.session)
+        return grant, session, calls
 
     # -- what else clients ask for ---------------------------------------------------------------------------------------------
 
@@ -259,7 +282,3 @@ async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
         HTTPStatus.NOT_FOUND, "not_found", f"no such path here; served are {served}, /v1/models and /healthz"
     )
     await JSONResponse(DIALECTS["chat"].write_problem(problem), problem.status)(scope, receive, send)
-
-
-async def _reserved(_: Request) -> Response:
-    return JSONResponse({"error": "tool grants are not served yet"}, HTTPStatus.NOT_IMPLEMENTED)

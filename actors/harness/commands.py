@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
+from actors.harness import task_calls
 from actors.harness.state import Command, SessionState, ToolSlot
 from gym_bus.event_log import Draft
 from schemas.envelope import Envelope
-from schemas.events import SandboxRequested, ToolCallCompleted, ToolCallFailed, ToolCallRejected, ToolCallRequested
+from schemas.events import (
+    SandboxRequested,
+    TaskToolCallCompleted,
+    TaskToolCallFailed,
+    TaskToolCallLost,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallRejected,
+    ToolCallRequested,
+)
 from schemas.values import Message, ToolCall
-from tools.shell import SHELL, BadArguments, parse_call
+from tools.shell import BadArguments, parse_call
 
 MAX_STALE_TRIES: Final = 5
 
@@ -34,6 +44,7 @@ def ask(state: SessionState) -> Sequence[Draft]:
     drafts: list[Draft] = []
     parsed = [_parsed(state, slot.call) for slot in state.slots]
     last = max((n for n, command in enumerate(parsed) if isinstance(command, str)), default=-1)
+    number = state.task_calls
     for index, (slot, command) in enumerate(zip(state.slots, parsed, strict=True)):
         if slot.answer is not None or slot.request_id is not None:
             if slot.answer is None and not state.agent.parallel_tool_calls:
@@ -42,6 +53,13 @@ def ask(state: SessionState) -> Sequence[Draft]:
         if isinstance(command, BadArguments):
             rejected = ToolCallRejected(call_id=slot.call.id, turn=state.turn, index=index, message=command.message)
             drafts.append(Draft(rejected, state.last_call, str(index)))
+            continue
+        if isinstance(command, dict):
+            number += 1
+            asked = task_calls.asked_for(state, slot.call, command, index, number)
+            drafts.append(Draft(asked, state.last_call, str(index)))
+            if not state.agent.parallel_tool_calls:
+                break
             continue
         if state.box.stands == "none" and not any(isinstance(d.data, SandboxRequested) for d in drafts):
             wanted = SandboxRequested(
@@ -100,6 +118,17 @@ def note_answered(state: SessionState, data: ToolCallCompleted, ordinal: int) ->
     return state
 
 
+def note_task_answered(
+    state: SessionState, data: TaskToolCallCompleted | TaskToolCallFailed | TaskToolCallLost
+) -> SessionState:
+    """Note what came of a call of the task's tools."""
+    found = task_calls.answer_to(state, data)
+    if found is None:
+        return state
+    index, answer = found
+    return with_slot(state, index, state.slots[index].replaced(answer=answer))
+
+
 def note_refused(state: SessionState, data: ToolCallFailed) -> SessionState:
     """Have a stale call asked for again under the new epoch; anything else means the machine cannot be used."""
     for index, slot in enumerate(state.slots):
@@ -117,8 +146,10 @@ def with_slot(state: SessionState, index: int, slot: ToolSlot) -> SessionState:
     return state.replaced(slots=(), messages=(*state.messages, *answers))
 
 
-def _parsed(state: SessionState, call: ToolCall) -> str | BadArguments:
-    return parse_call(call, (SHELL,) if state.agent.enable_tools else ())
+def _parsed(state: SessionState, call: ToolCall) -> str | dict[str, Any] | BadArguments:
+    """Return a command, the arguments of a tool of the task, or why it is neither."""
+    arguments = task_calls.arguments_for_task(state, call)
+    return parse_call(call, task_calls.offered(state)) if arguments is None else arguments
 
 
 def _tag(request: ToolCallRequested) -> str:

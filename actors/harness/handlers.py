@@ -14,6 +14,7 @@ from typing import Any
 from actors.budget import RunSpending, cost_of
 from actors.harness.session import CallModel, SettleCall
 from actors.harness.state import SessionState
+from actors.harness.task_calls import offered
 from actors.token_chains import KnownChains
 from gym_bus import boundary
 from gym_bus.event_log import Draft
@@ -25,7 +26,6 @@ from schemas.config import ModelConfig
 from schemas.envelope import Envelope
 from schemas.events import ModelCallCompleted, ModelCallFailed, ModelCallLost, ModelCallRequested
 from schemas.values import Failure
-from tools.shell import SHELL
 
 
 class ModelHandlers:
@@ -167,7 +167,7 @@ def _model_call(state: SessionState, call_id: str, turn: int, tries: int) -> Mod
         turn=turn,
         tries=tries,
         messages=state.messages,
-        tools=(SHELL,) if state.agent.enable_tools else (),
+        tools=offered(state),
         sampling=state.request.sampling,
         parallel_tool_calls=state.agent.parallel_tool_calls,
     )

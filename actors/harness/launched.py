@@ -121,7 +121,7 @@ class LaunchedMachine:
             raise TypeError(request.type)
         state = LaunchedState(request=data, request_id=request.event_id, started_at=request.recorded_at)
         try:
-            asking.check(state.agent, data.task.messages, data.sandbox)
+            asking.check(state.agent, data.task, data.sandbox)
         except Unsupported as error:
             return state.failed(Failure(kind="unsupported", message=str(error), stage="seed", terminal=True))
         return state
@@ -221,15 +221,18 @@ class LaunchedMachine:
 
     @staticmethod
     def _launch(state: LaunchedState, now: datetime) -> LaunchRequested:
-        messages = state.request.task.messages
+        task = state.request.task
+        tools = asking.reached(state.agent, task)
         left_s = state.agent.timeout_s - (now - state.started_at).total_seconds()
         return LaunchRequested(
             agent=state.agent,
             activation=1,
-            prompt=asking.prompt_of(messages),
-            system_prompt=asking.system_prompt_of(state.agent, messages),
+            prompt=asking.asked(state.agent, task),
+            system_prompt=asking.system_prompt_of(state.agent, task.messages),
             model=getattr(state.request.model, "policy_model_name", state.request.model.type),
             timeout_s=max(round(left_s, 3), SHORTEST_S),
+            mcp_grants=tools.mcp,
+            has_tool_command=tools.has_command,
         )
 
     @staticmethod

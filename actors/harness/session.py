@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from actors.budget import sentence
-from actors.harness import commands, losses
+from actors.harness import commands, losses, task_calls
 from actors.harness.state import BoxView, SessionState, ToolSlot
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
@@ -39,6 +39,10 @@ from schemas.events import (
     SessionClosed,
     SessionFailed,
     SessionRequested,
+    TaskToolCallCompleted,
+    TaskToolCallFailed,
+    TaskToolCallLost,
+    TaskToolCallRequested,
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallLost,
@@ -89,7 +93,7 @@ class SessionMachine:
     def evolve(self, state: SessionState, event: Envelope) -> SessionState:  # noqa: C901, PLR0911, PLR0912  one arm an event
         """Fold one event of any actor; who has borrowed the sandbox asks it too, which is none of the session's doing."""
         data = event.data
-        if data.TO == "sandbox" and (event.actor, event.key) != ("harness", session_key(event.attempt)):
+        if data.TO in {"sandbox", "verifier"} and (event.actor, event.key) != ("harness", session_key(event.attempt)):
             return state
         match data:
             case ModelCallRequested() if data.turn == state.turn + 1 and data.tries > state.call_tries:
@@ -129,6 +133,10 @@ class SessionMachine:
                 return state.with_box(stands="gone")
             case ToolCallRequested():
                 return losses.note_redo_asked(state, event, data) or commands.note_asked(state, event, data)
+            case TaskToolCallRequested():
+                return task_calls.note_asked(state, event, data)
+            case TaskToolCallCompleted() | TaskToolCallFailed() | TaskToolCallLost():
+                return commands.note_task_answered(state, data)
             case ToolCallRejected():
                 return commands.note_asked(state, event, data)
             case ToolCallCompleted() if state.is_redone(data.request_id):

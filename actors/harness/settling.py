@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from actors.harness.launched import LaunchedState, SettleCalls
+from gym_bus.clock import Clock
 from gym_bus.event_log import Draft, EventLog
 from gym_bus.runtime.drive import Drive, Outcome
 from gym_bus.subjects import AggregateId
+from schemas.base import Answer
 from schemas.envelope import Envelope
 from schemas.events import (
     BudgetExhausted,
@@ -18,7 +20,9 @@ from schemas.events import (
     ModelCallFailed,
     ModelCallLost,
     ModelCallRequested,
+    TaskToolCallRequested,
 )
+from schemas.ids import environment_key, tools_key
 from schemas.values import Failure
 
 SETTLED_WITHIN_S: Final = 5.0
@@ -80,6 +84,7 @@ async def settle(drive: Drive[LaunchedState], effect: SettleCalls) -> Outcome:  
         return None
     conversation = drive.aggregate.sibling("model", drive.aggregate.key)
     log, clock = drive.shell.log_of("model"), drive.shell.clock
+    await _tool_calls_over(log, clock, drive.aggregate, drive.attempt)
     until = clock.monotonic() + SETTLED_WITHIN_S
     while (calls := await _calls(log, conversation)).open and clock.monotonic() < until:  # noqa: ASYNC110  another process states it
         await asyncio.sleep(LOOK_EVERY_S)
@@ -95,6 +100,23 @@ async def settle(drive: Drive[LaunchedState], effect: SettleCalls) -> Outcome:  
         limit=calls.limit,
     )
     return Draft(settled, launch_id)
+
+
+async def _tool_calls_over(log: EventLog, clock: Clock, session: AggregateId, attempt: int) -> None:
+    """Wait until each call of the task's tools has an answer: whoever executes it gives one within its time."""
+    while True:
+        latest_s, asked = 0.0, session.sibling("model", tools_key(attempt))
+        async for event in log.read(f"{asked.prefix}.>"):
+            if not isinstance(event.data, TaskToolCallRequested):
+                continue
+            place = session.sibling("verifier", environment_key(attempt, event.data.number))
+            answers = [a async for a in log.read(f"{place.prefix}.>") if isinstance(a.data, Answer)]
+            if not answers:
+                left_s = event.data.timeout_s - (clock.now() - event.recorded_at).total_seconds()
+                latest_s = max(latest_s, left_s + SETTLED_WITHIN_S)
+        if latest_s <= 0:
+            return
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def _calls(log: EventLog, conversation: AggregateId) -> Calls:

@@ -61,7 +61,7 @@ class BoxView(Frozen):
 
 
 class SessionState(Frozen):
-    """What is known of a session."""
+    """What is known of a session; it has made `task_calls` calls of its task's tools."""
 
     request: SessionRequested
     request_id: str
@@ -76,6 +76,7 @@ class SessionState(Frozen):
     context_digest: str = ""
     stop_reason: str | None = None
     slots: tuple[ToolSlot, ...] = ()
+    task_calls: int = 0
     box: BoxView = BoxView()
     evidence: Evidence | None = None
     files_request: str | None = None

@@ -15,7 +15,7 @@ from actors.sandbox.asking import refusal_of
 from actors.sandbox.box_state import BoxState
 from actors.sandbox.held import HeldBox
 from actors.sandbox.launches import FollowLaunch, OpenLaunch
-from adapters.harnesses.asking import activation_of
+from adapters.harnesses.asking import Reached, activation_of
 from adapters.harnesses.base import Plan, plan_for
 from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Receipt
 from adapters.harnesses.running import Following, begin
@@ -171,7 +171,13 @@ class LaunchHandlers:
         token = mint(key, Grant(conversation, drive.attempt, request.activation))
         workspace = workspace_of(drive.state.request.sandbox)
         activation = activation_of(
-            request.agent, request.prompt, request.system_prompt, request.model, f"{url}/a/{token}", workspace
+            request.agent,
+            request.prompt,
+            request.system_prompt,
+            request.model,
+            f"{url}/a/{token}",
+            workspace,
+            Reached(request.mcp_grants, request.has_tool_command),
         )
         plan = plan_for(HARNESSES[request.agent.type], activation)
         async with asyncio.timeout(BEGUN_WITHIN_S):

@@ -6,15 +6,19 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
+
+import pydantic_core
 
 from actors.verifier import tests_run
+from adapters.benchmarks import tool_tasks
 from adapters.benchmarks.base import Grade
 from adapters.benchmarks.catalog import RUN_IN_A_MACHINE
 from gym_bus.errors import BadTaskset, GymBusError
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
 from gym_bus.runtime.machine import AwaitAnswer, Effect
+from gym_bus.subjects import EVENTS
 from schemas.base import Event, Frozen
 from schemas.envelope import Envelope
 from schemas.events import (
@@ -22,12 +26,16 @@ from schemas.events import (
     GradingFailed,
     GradingRequested,
     RequestParked,
+    TaskToolCallCompleted,
     VerdictFailed,
     VerdictIssued,
     VerdictRequested,
 )
 from schemas.tasks import Evidence
 from schemas.values import Failure
+
+Records = dict[str, list[Any]]
+RECORDED: Final = TaskToolCallCompleted.subject_kind()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +44,11 @@ class GradeEvidence(Effect):
 
 
 class VerdictState(Frozen):
-    """What is known of a verdict."""
+    """What is known of a verdict; it was asked for at the sequence `asked_at`."""
 
     request: VerdictRequested
     request_id: str
+    asked_at: int = 0
     is_over: bool = False
     asked: str | None = None
     done: GradingDone | None = None
@@ -62,7 +71,7 @@ class VerdictMachine:
         data = request.data
         if not isinstance(data, VerdictRequested):
             raise TypeError(request.type)
-        return VerdictState(request=data, request_id=request.event_id)
+        return VerdictState(request=data, request_id=request.event_id, asked_at=request.sequence)
 
     def evolve(self, state: VerdictState, event: Envelope) -> VerdictState:
         """Fold one event."""
@@ -130,8 +139,17 @@ def evidence_digest(evidence: Evidence) -> str:
     return hashlib.sha256(evidence.model_dump_json(exclude_defaults=True).encode()).hexdigest()[:32]
 
 
+def _records_digest(records: Records) -> str:
+    return hashlib.sha256(pydantic_core.to_json(records)).hexdigest()[:32]
+
+
 def _issued(
-    request_id: str, evidence: Evidence, grade: Grade, version: str, graded: Literal["answer", "files", "machine"]
+    request_id: str,
+    evidence: Evidence,
+    grade: Grade,
+    version: str,
+    graded: Literal["answer", "files", "machine", "records"],
+    records: Records | None = None,
 ) -> VerdictIssued:
     return VerdictIssued(
         request_id=request_id,
@@ -139,9 +157,21 @@ def _issued(
         components=dict(grade.components),
         failure_reason=grade.failure_reason,
         evidence_digest=evidence_digest(evidence),
+        records_digest=None if records is None else _records_digest(records),
         verifier_version=version,
         graded=graded,
     )
+
+
+async def _records(drive: Drive[VerdictState]) -> Records:
+    """Return what calls of each tool left in the attempt's environment, in order, before a verdict was asked for."""
+    where, found = drive.aggregate, Records()
+    pattern = f"{EVENTS}{where.shard}.{where.run_id}.{where.rollout_id}.verifier.*.{RECORDED}"
+    async for event in drive.shell.log.read(pattern):
+        is_earlier = event.attempt == drive.attempt and event.sequence < drive.state.asked_at
+        if is_earlier and isinstance(event.data, TaskToolCallCompleted) and event.data.record is not None:
+            found.setdefault(event.data.tool, []).append(event.data.record)
+    return found
 
 
 class Grader(Protocol):
@@ -167,12 +197,15 @@ class VerdictHandlers:
     async def grade(self, drive: Drive[VerdictState], effect: GradeEvidence) -> Outcome:  # noqa: ARG002  all is in the state
         """Grade the evidence; what goes wrong on the way is a failure, never a reward."""
         request, request_id = drive.state.request, drive.state.request_id
+        records = await _records(drive) if request.verifier == tool_tasks.VERIFIER else None
+        data = request.verifier_data if records is None else {**request.verifier_data, "recorded": records}
         try:
-            grade = await self._grader.grade(request.verifier, request.verifier_data, request.evidence)
+            grade = await self._grader.grade(request.verifier, data, request.evidence)
         except GymBusError as error:
             failure = Failure(kind="verifier_error", message=str(error)[:2000], stage="verification")
             return Draft(VerdictFailed(request_id=request_id, failure=failure), request_id)
-        issued = _issued(request_id, request.evidence, grade, self._grader.version, "answer")
+        graded: Literal["answer", "records"] = "answer" if records is None else "records"
+        issued = _issued(request_id, request.evidence, grade, self._grader.version, graded, records)
         return Draft(issued, request_id)
 
     def table(self) -> dict[type[Any], Any]:

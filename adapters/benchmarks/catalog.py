@@ -19,6 +19,7 @@ LOADERS: Final[Mapping[str, str]] = {
 GRADERS: Final[Mapping[str, str]] = {
     "math_verify": "adapters.benchmarks.jsonl_tasks:grade",
     "reasoning_gym": "adapters.benchmarks.reasoning_gym_tasks:grade",
+    "tool_state": "adapters.benchmarks.tool_tasks:grade",
 }
 
 RUN_IN_A_MACHINE: Final = frozenset({"commands", "harbor"})

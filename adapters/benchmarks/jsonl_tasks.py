@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from adapters.benchmarks import tested_tasks
+from adapters.benchmarks import tested_tasks, tool_tasks
 from adapters.benchmarks.answers import INSTRUCTION, shown, tagged_answer
 from adapters.benchmarks.base import Grade
 from gym_bus.errors import BadTaskset
@@ -38,9 +38,13 @@ def load(config: JsonlTaskset) -> list[Task]:
     lines: dict[str, int] = {}
     for number, row in _rows(path):
         question = _text(row, config.question_key, path, number)
-        with_tests = _tested(row, path, number)
+        with_tests, offer = _tested(row, path, number), _offer(row, path, number)
+        by_records = offer is not None and offer.expected_records is not None
         own: dict[str, Any] = {"install": _install(row, path, number), "image": _image(row, path, number)}
-        answer = "" if with_tests else _text(row, config.answer_key, path, number)
+        tools: dict[str, Any] = {}
+        if offer:
+            own["environment"], tools = offer.environment(), {"tools": offer.task_tools(), "grants": offer.grants}
+        answer = "" if with_tests or by_records else _text(row, config.answer_key, path, number)
         task_id = _own_id(row, path, number)
         if task_id is None:
             task_id = _made_id(name, question, answer, lines)
@@ -49,13 +53,18 @@ def load(config: JsonlTaskset) -> list[Task]:
         lines[task_id] = number
         if with_tests:
             messages = (Message(role="user", content=question),)
-            given = TaskInput(task_id=task_id, messages=messages, hands_in=with_tests.hands_in)
+            given = TaskInput(task_id=task_id, messages=messages, hands_in=with_tests.hands_in, **tools)
             data = with_tests.verifier_data()
             verifier = tested_tasks.VERIFIER
             tasks.append(Task(index=len(tasks), input=given, verifier=verifier, verifier_data=data, **own))
             continue
+        if offer and by_records:
+            given = TaskInput(task_id=task_id, messages=(Message(role="user", content=question),), **tools)
+            data = {"expected": offer.expected_records}
+            tasks.append(Task(index=len(tasks), input=given, verifier=tool_tasks.VERIFIER, verifier_data=data, **own))
+            continue
         messages = (Message(role="user", content=f"{question}\n\n{INSTRUCTION}"),)
-        given = TaskInput(task_id=task_id, messages=messages)
+        given = TaskInput(task_id=task_id, messages=messages, **tools)
         data = {"answer": answer.rpartition(FINAL_ANSWER)[2].strip()}
         tasks.append(Task(index=len(tasks), input=given, verifier=VERIFIER, verifier_data=data, **own))
     if not tasks:
@@ -162,6 +171,17 @@ def _tested(row: Mapping[str, Any], path: Path, number: int) -> tested_tasks.Tes
         return tested_tasks.tested(row)
     except ValueError as error:
         raise BadTaskset(f"{path}:{number}: {error}") from error
+
+
+def _offer(row: Mapping[str, Any], path: Path, number: int) -> tool_tasks.Offer | None:
+    """Return what the row says of tools, None if it offers none."""
+    try:
+        offer = tool_tasks.offer(row)
+    except ValueError as error:
+        raise BadTaskset(f"{path}:{number}: {error}") from error
+    if offer and offer.expected_records is not None and tested_tasks.is_tested(row):
+        raise BadTaskset(f"{path}:{number}: want either `expected_records` or tests, not both")
+    return offer
 
 
 def _install(row: Mapping[str, Any], path: Path, number: int) -> Install | None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from typing import Final
 
-from adapters.harnesses.base import Activation, SystemPrompt, Unsupported, plan_for
+from adapters.harnesses.base import Activation, McpServer, SystemPrompt, ToolCommand, Unsupported, plan_for
 from adapters.harnesses.installing import node_binary
 from adapters.harnesses.installing.pins import PLACES
 from adapters.harnesses.table import HARNESSES
 from schemas.harnesses import Program
 from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
+from schemas.tasks import TaskInput
 from schemas.values import Message
 
 HOME: Final = "/tmp/gym-bus-agent"  # noqa: S108  in the machine; outside of the workspace, which is graded
@@ -19,8 +22,14 @@ FILE_MIB: Final = 256
 PARTS: Final = "\n\n"
 
 
+def asked(agent: Program, task: TaskInput) -> str:
+    """Return what the agent is asked, with how it calls the task's tools if that is by a command; raises `Unsupported`."""
+    words = prompt_of(task.messages)
+    return PARTS.join((words, words_on_tools(task))) if reached(agent, task).has_command else words
+
+
 def prompt_of(messages: tuple[Message, ...]) -> str:
-    """Return what the agent is asked; raises `Unsupported` for a conversation, which no program can be begun with."""
+    """Return what the user says; raises `Unsupported` for a conversation, which no program can be begun with."""
     if any(message.role not in {"system", "user"} or message.tool_calls for message in messages):
         msg = "the task begins with a conversation, and an agent's own program can only be given words of the user"
         raise Unsupported(msg)
@@ -37,10 +46,54 @@ def system_prompt_of(agent: Program, messages: tuple[Message, ...]) -> str | Non
     return PARTS.join(words for words in said if words) or None
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How a harness reaches the tools of its task: by MCP servers of these names, by a command of its shell."""
+
+    mcp: tuple[str, ...] = ()
+    has_command: bool = False
+
+
+NO_TOOLS: Final = Reached()
+
+
+def reached(agent: Program, task: TaskInput) -> Reached:
+    """Return how the harness reaches the tools of `task`; raises `Unsupported` for a required grant that it has no way to use."""
+    if not task.tools:
+        return NO_TOOLS
+    can = HARNESSES[agent.type].grants
+    servers: list[str] = []
+    has_command = False
+    for grant in task.grants:
+        if grant.kind in can and grant.kind == "mcp":
+            servers.append(grant.name)
+        elif "http" in can:  # also for MCP: what has no client for it calls the same tools by a command
+            has_command = True
+        elif grant.required:
+            able = sorted(name for name, harness in HARNESSES.items() if {grant.kind, "http"} & harness.grants)
+            way = "tools by MCP" if grant.kind == "mcp" else "tools by plain HTTP"
+            msg = f"{agent.type} cannot use the grant {grant.name!r}, {way}, which the task requires; those that can: {', '.join(able)}"
+            raise Unsupported(msg)
+    return Reached(tuple(servers), has_command)
+
+
+def words_on_tools(task: TaskInput) -> str:
+    """Return what an agent is told that calls tools by a command."""
+    listed = "\n".join(f"- {tool.name}: {tool.description} {json.dumps(tool.parameters)}" for tool in task.tools)
+    return f"Beside your own tools you can call these, from the shell: `gym-tool NAME 'JSON ARGUMENTS'`.\n{listed}"
+
+
 def activation_of(
-    agent: Program, prompt: str, system_prompt: str | None, model: str, base_url: str, workspace: str = "/box"
+    agent: Program,
+    prompt: str,
+    system_prompt: str | None,
+    model: str,
+    base_url: str,
+    workspace: str = "/box",
+    tools: Reached = NO_TOOLS,
 ) -> Activation:
     """Return one input for the harness, with the gateway at `base_url` (its token in the path, without `/v1`)."""
+    timeout_s = min(agent.mcp_timeout_s, agent.timeout_s)
     return Activation(
         prompt=prompt,
         model=model,
@@ -51,19 +104,22 @@ def activation_of(
         node=node_binary(f"{PLACES}/node"),
         system_prompt=SystemPrompt(system_prompt, agent.system_prompt_mode) if system_prompt else None,
         withheld=agent.withheld_tools,
+        mcp=tuple(McpServer(name, f"{base_url}/mcp/{name}", timeout_s=timeout_s) for name in tools.mcp),
+        tool_command=ToolCommand(f"{base_url}/tools", timeout_s) if tools.has_command else None,
         extra_args=agent.extra_args,
         context_tokens=agent.context_tokens,
         max_output_tokens=agent.max_output_tokens,
     )
 
 
-def check(agent: Program, messages: tuple[Message, ...], sandbox: SandboxConfig) -> None:
+def check(agent: Program, task: TaskInput, sandbox: SandboxConfig) -> None:
     """Raise `Unsupported` for what the harness will not be able to do, before anything is made for it."""
     if not isinstance(sandbox, Bubblewrap | Docker):
         msg = f"{agent.type} cannot run in a sandbox of type {sandbox.type} yet: choose bubblewrap or docker"
         raise Unsupported(msg)
-    words = system_prompt_of(agent, messages)
-    plan_for(HARNESSES[agent.type], activation_of(agent, prompt_of(messages), words, "model", "http://127.0.0.1:1"))
+    words, prompt = system_prompt_of(agent, task.messages), prompt_of(task.messages)
+    at, tools = "http://127.0.0.1:1", reached(agent, task)
+    plan_for(HARNESSES[agent.type], activation_of(agent, prompt, words, "model", at, tools=tools))
 
 
 def roomy(sandbox: SandboxConfig, agent: Program) -> SandboxConfig:

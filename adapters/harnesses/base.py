@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, Literal
 
 from adapters.harnesses.readers import Reader
@@ -12,6 +14,9 @@ from gym_bus.errors import Permanent
 from schemas.conversation import DialectName
 
 ARGUMENT_MAX_BYTES: Final = 131_071
+TOOL_COMMAND: Final = Path(__file__).with_name("tool_command.py")
+SERVER_SLACK_S: Final = 30.0
+"""What whoever calls a tool waits longer than the call may take: the gateway says what came of it."""
 SERVER_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
@@ -39,11 +44,20 @@ class SystemPrompt:
 
 @dataclass(frozen=True, slots=True)
 class McpServer:
-    """An MCP server over HTTP that the harness is granted. `headers` may hold a token."""
+    """An MCP server over HTTP that the harness is granted, and how long one call may take. `headers` may hold a token."""
 
     name: str
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCommand:
+    """Where `gym-tool` (`tool_command.py`) asks, and how long one call may take."""
+
+    url: str
+    timeout_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +66,7 @@ class Activation:
 
     `base_url` is the gateway's for this activation, with the token in its path and without `/v1`. `home` is the harness's own storage,
     which outlives the launch; `installed` and `node` are where `installing.py`'s directories are shown. `withheld` are tools, by the
-    harness's own names; `resume` is the id of a session in `home` to go on with.
+    harness's own names; `resume` is the id of a session in `home` to go on with. With a `tool_command` its shell finds `gym-tool`.
     """
 
     prompt: str
@@ -66,6 +80,7 @@ class Activation:
     system_prompt: SystemPrompt | None = None
     withheld: tuple[str, ...] = ()
     mcp: tuple[McpServer, ...] = ()
+    tool_command: ToolCommand | None = None
     extra_args: tuple[str, ...] = ()
     resume: str | None = None
     context_tokens: int = 131_072
@@ -85,6 +100,8 @@ class Trace:
 class Plan:
     """How an activation is run: files that are written first (path to content, mode 0600), what is started, and what it will write.
 
+    `programs` are files that can be run (mode 0700).
+
     The first trace tells the conversation, the others what it leaves out.
     """
 
@@ -92,6 +109,7 @@ class Plan:
     environment: Mapping[str, str]
     traces: tuple[Trace, ...]
     files: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = field(default_factory=dict)
     stdin: str | None = None
 
 
@@ -120,7 +138,7 @@ class Harness:
     needs_node: bool = False
     system_prompts: frozenset[Literal["append", "replace"]] = frozenset()
     withholds: frozenset[str] = frozenset()
-    grants: frozenset[Literal["model", "mcp"]] = frozenset({"model"})
+    grants: frozenset[Literal["model", "mcp", "http"]] = frozenset({"model"})
     prompt_by: Literal["stdin", "argument"] = "stdin"
     resumes: bool = False
     memory_mib: int = 1024
@@ -131,10 +149,24 @@ def plan_for(harness: Harness, activation: Activation) -> Plan:
     """Return how `activation` is run by `harness`; raises `Unsupported` for what it has no way to do."""
     for cannot in _undeclared(harness, activation):
         raise Unsupported(f"{harness.name} cannot {cannot}")
-    plan = harness.plan(activation)
+    plan = with_tool_command(harness.plan(activation), activation)
     for cannot in _impossible(plan):
         raise Unsupported(f"{harness.name} cannot {cannot}")
     return plan
+
+
+def with_tool_command(plan: Plan, activation: Activation) -> Plan:
+    """Return the plan with `gym-tool` where the harness's shell finds it, if that is wanted."""
+    if activation.tool_command is None:
+        return plan
+    where = f"{activation.home}/bin"
+    said = {"url": activation.tool_command.url, "timeout_s": activation.tool_command.timeout_s + SERVER_SLACK_S}
+    return replace(
+        plan,
+        files={**plan.files, f"{where}/gym-tool.json": json.dumps(said)},
+        programs={f"{where}/gym-tool": f"#!{activation.python}\n{TOOL_COMMAND.read_text()}"},
+        environment={**plan.environment, "PATH": f"{where}:{plan.environment['PATH']}"},
+    )
 
 
 def _undeclared(harness: Harness, activation: Activation) -> Iterator[str]:
@@ -145,6 +177,8 @@ def _undeclared(harness: Harness, activation: Activation) -> Iterator[str]:
         yield f"do without {', '.join(sorted(unknown))}; what it can do without: {sorted(harness.withholds)}"
     if activation.mcp and "mcp" not in harness.grants:
         yield "use MCP servers"
+    if activation.tool_command and "http" not in harness.grants:
+        yield "call tools by a command of its shell"
     for server in activation.mcp:
         if not SERVER_NAME.fullmatch(server.name):
             yield f"be given an MCP server called {server.name!r}: lower-case letters, digits and `_`"

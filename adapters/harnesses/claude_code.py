@@ -7,7 +7,17 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
+from adapters.harnesses.base import (
+    NO_KEY,
+    SERVER_SLACK_S,
+    Activation,
+    Harness,
+    Package,
+    Plan,
+    Tokens,
+    Trace,
+    environment_of,
+)
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of, word
 from adapters.harnesses.trajectory import (
     Compacted,
@@ -62,8 +72,10 @@ def plan(activation: Activation) -> Plan:
         *(("--mcp-config", f"{home}/mcp.json", "--strict-mcp-config") if servers else ()),
         *(("--resume", activation.resume) if activation.resume else ()), *activation.extra_args,
     )  # fmt: skip
+    longest_s = max((server.timeout_s for server in activation.mcp), default=0.0)
     variables = {
         **SWITCHES,
+        **({"MCP_TOOL_TIMEOUT": f"{(longest_s + SERVER_SLACK_S) * 1000:.0f}"} if servers else {}),
         **dict.fromkeys(MODELS, activation.model),
         "ANTHROPIC_BASE_URL": activation.base_url,
         "ANTHROPIC_AUTH_TOKEN": NO_KEY,

@@ -6,7 +6,17 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
+from adapters.harnesses.base import (
+    NO_KEY,
+    SERVER_SLACK_S,
+    Activation,
+    Harness,
+    Package,
+    Plan,
+    Tokens,
+    Trace,
+    environment_of,
+)
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of, word
 from adapters.harnesses.trajectory import (
     Compacted,
@@ -97,6 +107,7 @@ def _config(activation: Activation, home: str) -> str:
             f"[mcp_servers.{server.name}]",
             f"url = {_quoted(server.url)}",
             'default_tools_approval_mode = "approve"',
+            f"tool_timeout_sec = {server.timeout_s + SERVER_SLACK_S:g}",
             f"[mcp_servers.{server.name}.http_headers]",
             *(f"{_quoted(name)} = {_quoted(value)}" for name, value in server.headers.items()),
         ]

@@ -128,6 +128,7 @@ MINI_SWE: Final = Harness(
     plan=plan,
     tokens=Tokens(has_prefix=True, arguments="verbatim", sends_thoughts=True),
     system_prompts=frozenset({"replace"}),
+    grants=frozenset({"model", "http"}),
     prompt_by="argument",
     memory_mib=1024,
 )

@@ -6,7 +6,17 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
+from adapters.harnesses.base import (
+    NO_KEY,
+    SERVER_SLACK_S,
+    Activation,
+    Harness,
+    Package,
+    Plan,
+    Tokens,
+    Trace,
+    environment_of,
+)
 from adapters.harnesses.readers import LineReader, Record, as_text, number
 from adapters.harnesses.trajectory import (
     Finished,
@@ -69,7 +79,13 @@ def _config(activation: Activation) -> Record:
         config["agent"] = {"build": {"prompt": activation.system_prompt.text}}
     if activation.mcp:
         config["mcp"] = {
-            server.name: {"type": "remote", "url": server.url, "headers": dict(server.headers), "oauth": False}
+            server.name: {
+                "type": "remote",
+                "url": server.url,
+                "headers": dict(server.headers),
+                "oauth": False,
+                "timeout": round((server.timeout_s + SERVER_SLACK_S) * 1000),
+            }
             for server in activation.mcp
         }
     return config

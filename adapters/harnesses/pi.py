@@ -7,7 +7,17 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
+from adapters.harnesses.base import (
+    NO_KEY,
+    SERVER_SLACK_S,
+    Activation,
+    Harness,
+    Package,
+    Plan,
+    Tokens,
+    Trace,
+    environment_of,
+)
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of, word
 from adapters.harnesses.trajectory import (
     Compacted,
@@ -59,6 +69,15 @@ def plan(activation: Activation) -> Plan:
         "retry": {"enabled": True, "maxRetries": 2},
     }
     variables = {"PI_CODING_AGENT_DIR": home, "PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"}
+    servers = {
+        server.name: {
+            "url": server.url,
+            "headers": dict(server.headers),
+            "timeout": round(server.timeout_s + SERVER_SLACK_S),
+            "exposure": "direct",
+        }
+        for server in activation.mcp
+    }
     return Plan(
         argv=argv,
         environment=environment_of(activation, variables),
@@ -66,6 +85,7 @@ def plan(activation: Activation) -> Plan:
         files={
             f"{home}/models.json": json.dumps({"providers": {"gym_bus": provider}}),
             f"{home}/settings.json": json.dumps(settings),
+            **({f"{home}/mcp.json": json.dumps({"mcpServers": servers})} if servers else {}),
         },
         stdin=activation.prompt,
     )
@@ -144,6 +164,7 @@ PI: Final = Harness(
     needs_node=True,
     system_prompts=frozenset({"append", "replace"}),
     withholds=frozenset(TOOLS),
+    grants=frozenset({"model", "mcp"}),
     resumes=True,
     memory_mib=1024,
 )

@@ -36,6 +36,8 @@ async def begin(
         raise Permanent(f"launch {launch_id}: {cwd} is no directory: {made.output.strip()[-200:]}")
     for path, content in files.items():
         await put_text(box, content, path)
+    for path, content in plan.programs.items():
+        await put_text(box, content, path, mode=0o700)
     order = Order(
         launch_id=launch_id,
         argv=plan.argv,
@@ -49,12 +51,12 @@ async def begin(
     return launch
 
 
-async def put_text(box: LaunchBox, content: str, path: str) -> None:
+async def put_text(box: LaunchBox, content: str, path: str, mode: int = 0o600) -> None:
     """Make a file of the machine that only its user reads."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(content.encode())
         file.flush()
-        await box.put(Path(file.name), path, mode=0o600)
+        await box.put(Path(file.name), path, mode=mode)
 
 
 class Following:

@@ -127,6 +127,7 @@ STRANDS: Final = Harness(
     plan=plan,
     tokens=Tokens(has_prefix=True, arguments="verbatim", sends_thoughts=False),
     system_prompts=frozenset({"replace"}),
+    grants=frozenset({"model", "http"}),
     resumes=True,
     memory_mib=512,
 )

@@ -17,6 +17,7 @@ from schemas.config import JsonlTaskset, LocalModel, ReplayModel, ServedModel
 from schemas.harnesses import HarnessAgent, Program
 from schemas.registry import EVENT_TYPES, upcast
 from schemas.sandboxes import NoImage, with_image
+from schemas.tasks import TaskInput
 from schemas.values import Message, Sampling
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _check_program(config: RunConfig, agent: Program) -> None:
         msg = f"responses_create_params: {agent.type} chooses its sampling itself; model.sampling_overrides win over it"
         raise BadConfig(msg)
     try:
-        asking.check(agent, (Message(role="user", content="a task"),), config.sandbox)
+        asking.check(agent, TaskInput(task_id="t", messages=(Message(role="user", content="a task"),)), config.sandbox)
     except Unsupported as error:
         msg = f"agent: {error}"
         raise BadConfig(msg) from error

@@ -20,6 +20,14 @@ from schemas.events.collector import (
     SessionRequested,
     VerdictRequested,
 )
+from schemas.events.environment import (
+    EnvironmentSeeded,
+    TaskToolCallCompleted,
+    TaskToolCallFailed,
+    TaskToolCallLost,
+    TaskToolCallReplayed,
+    TaskToolCallRequested,
+)
 from schemas.events.harness import (
     ActivationCompleted,
     ActivationFailed,
@@ -78,6 +86,7 @@ __all__ = [
     "CheckpointSaved",
     "Claimed",
     "CollectorRequestRedriven",
+    "EnvironmentSeeded",
     "GradingDone",
     "GradingFailed",
     "GradingRequested",
@@ -121,6 +130,11 @@ __all__ = [
     "SessionFailed",
     "SessionRequested",
     "Snapshot",
+    "TaskToolCallCompleted",
+    "TaskToolCallFailed",
+    "TaskToolCallLost",
+    "TaskToolCallReplayed",
+    "TaskToolCallRequested",
     "ToolCallCompleted",
     "ToolCallFailed",
     "ToolCallLost",

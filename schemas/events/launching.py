@@ -15,7 +15,8 @@ class LaunchRequested(Event):
     """A session wants its agent's program run in its `number`-th sandbox, for its `activation`-th input: once at most.
 
     The program is given `prompt`, and `system_prompt` as the agent's configuration says, and `timeout_s` to end. `model` is what it
-    calls the model. Its token for the gateway is made where it is launched, and is in no event.
+    calls the model. Its token for the gateway is made where it is launched, and is in no event. The tools of its task are MCP servers
+    to it, by the names of `mcp_grants`; with `has_tool_command`, it is given a command that calls them.
     """
 
     TYPE: ClassVar[str] = "launch_requested.v1"
@@ -29,6 +30,8 @@ class LaunchRequested(Event):
     timeout_s: float
     number: int = 1
     right: int | None = None
+    mcp_grants: tuple[str, ...] = ()
+    has_tool_command: bool = False
 
 
 class LaunchTold(Event):

@@ -16,8 +16,9 @@ from schemas.values import BlobRef, Failure
 class VerdictIssued(Answer):
     """An attempt was graded; `failure_reason` says in words why the reward is not full.
 
-    `evidence_digest` names what was graded; `graded` says whether that was the answer, files that were handed in, or all that the agent
-    left in its machine, which it could prepare for the tests.
+    `evidence_digest` names what was graded; `graded` says whether that was the answer, files that were handed in, all that the agent
+    left in its machine, which it could prepare for the tests, or what its calls of the task's tools left behind (`records`, named by
+    `records_digest`).
     """
 
     TYPE: ClassVar[str] = "verdict_issued.v1"
@@ -26,8 +27,9 @@ class VerdictIssued(Answer):
     components: dict[str, float] = Field(default_factory=dict)
     failure_reason: str | None = None
     evidence_digest: str
+    records_digest: str | None = None
     verifier_version: str
-    graded: Literal["answer", "files", "machine"] = "answer"
+    graded: Literal["answer", "files", "machine", "records"] = "answer"
 
 
 class VerdictFailed(Answer):

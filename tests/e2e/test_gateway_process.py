@@ -46,7 +46,7 @@ async def test_both_doors_and_a_polite_end(tmp_path: Path) -> None:
                 assert listed.json()["data"][0]["id"] == "scripted"
                 counted = await http.post(f"{where['url']}/a/{token}/v1/messages/count_tokens", json=ASKED)
                 assert counted.json()["input_tokens"] > 0
-                assert (await http.post(f"{where['url']}/mcp/x", json={})).status_code == 501
+                assert (await http.post(f"{where['url']}/mcp/x", json={})).status_code == 401
             transport = httpx.AsyncHTTPTransport(uds=where["socket"])
             async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
                 more = (

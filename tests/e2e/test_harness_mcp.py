@@ -10,6 +10,7 @@ from adapters.harnesses.base import Harness, McpServer
 from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.codex import CODEX
 from adapters.harnesses.opencode import OPENCODE
+from adapters.harnesses.pi import PI
 from adapters.harnesses.table import HARNESSES
 from adapters.harnesses.trajectory import ToolDone
 from tests.support.harness_place import harness_place
@@ -23,7 +24,7 @@ LARGE = pytest.mark.harness
 
 @pytest.mark.parametrize(
     "harness",
-    [CODEX, pytest.param(CLAUDE_CODE, marks=LARGE), pytest.param(OPENCODE, marks=LARGE)],
+    [CODEX, PI, pytest.param(CLAUDE_CODE, marks=LARGE), pytest.param(OPENCODE, marks=LARGE)],
     ids=lambda harness: harness.name,
 )
 async def test_a_tool_of_a_server(harness: Harness, tmp_path: Path) -> None:
@@ -46,5 +47,5 @@ async def test_a_tool_of_a_server(harness: Harness, tmp_path: Path) -> None:
 
 
 def test_all_that_take_servers_are_tried() -> None:
-    tried = {CODEX.name, CLAUDE_CODE.name, OPENCODE.name}
+    tried = {CODEX.name, PI.name, CLAUDE_CODE.name, OPENCODE.name}
     assert {harness.name for harness in HARNESSES.values() if "mcp" in harness.grants} == tried

@@ -13,6 +13,7 @@ from schemas.base import Event
 from schemas.cases import CaseResult, CaseRun
 from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolUse, Turn
 from schemas.envelope import Envelope
+from schemas.environment import BuiltIn, Environment, RemoteTool, TaskTool, ToolGrant
 from schemas.harnesses import PiAgent, ToldItem
 from schemas.ids import RUN_LEVEL
 from schemas.readiness import GatewayDoor, Install
@@ -37,7 +38,19 @@ _TURN = Turn(
 )
 _BLOB: Final = BlobRef(sha256="ab" * 32, size=12, media_type="application/jsonl")
 _EVIDENCE: Final = Evidence(answer="<answer>4</answer>", stop_reason="stop", turns=3, files=_BLOB, refused="too much")
-_TASK: Final = TaskInput(task_id="sum/3", messages=(Message(role="user", content=ODD_TEXT),), hands_in="files")
+_TASK: Final = TaskInput(
+    task_id="sum/3",
+    messages=(Message(role="user", content=ODD_TEXT),),
+    hands_in="files",
+    tools=(TaskTool(name="note", description=ODD_TEXT, parameters={"type": "object"}),),
+    grants=(ToolGrant(name="task_tools", kind="http", required=False),),
+)
+_ENVIRONMENT: Final = Environment(
+    tools={
+        "note": BuiltIn(tool="note", data={"table": {"a": [1, ODD_TEXT]}}),
+        "far": RemoteTool(url="http://tools.test/mcp", tool="near", headers={"x-run": "r1"}),
+    }
+)
 _SAMPLING: Final = Sampling(temperature=0.7, top_p=0.9, max_output_tokens=512, seed=7)
 _AGENT: Final = config.SimpleAgent(
     max_steps=5,
@@ -104,6 +117,7 @@ _PROGRAM: Final = PiAgent(
     withheld_tools=("bash",),
     extra_args=("--verbose",),
     timeout_s=90,
+    mcp_timeout_s=12,
     context_tokens=4096,
     max_output_tokens=512,
 )
@@ -326,6 +340,8 @@ _ALL: Final[tuple[Event, ...]] = (
         timeout_s=9.5,
         number=2,
         right=3,
+        mcp_grants=("task_tools",),
+        has_tool_command=True,
     ),
     events.LaunchTold(launch_id="q", part=4, items=_TOLD),
     events.LaunchEnded(
@@ -407,10 +423,38 @@ _ALL: Final[tuple[Event, ...]] = (
         components={"format": 0.3, "value": 1e-7},
         failure_reason="got 5",
         evidence_digest="d4",
+        records_digest="d5",
         verifier_version="sum-1",
         graded="files",
     ),
     events.VerdictFailed(request_id="q", failure=_FAILURE),
+    events.EnvironmentSeeded(environment=_ENVIRONMENT),
+    events.TaskToolCallRequested(
+        number=2,
+        tool="note",
+        arguments={"text": ODD_TEXT},
+        timeout_s=9.5,
+        grant="task_tools",
+        activation=2,
+        launch=3,
+        client_id="m/4",
+        call_id="c1",
+        turn=4,
+        index=1,
+    ),
+    events.TaskToolCallReplayed(number=2, activation=2, launch=3, client_id="m/4"),
+    events.TaskToolCallCompleted(
+        request_id="q",
+        number=2,
+        tool="note",
+        text=ODD_TEXT,
+        is_error=True,
+        truncated=True,
+        record={"a": [1, None]},
+        duration_s=0.25,
+    ),
+    events.TaskToolCallFailed(request_id="q", number=2, failure=_FAILURE),
+    events.TaskToolCallLost(request_id="q", number=2, reason=ODD_TEXT, duration_s=0.5),
 )
 EXAMPLES: Final[dict[str, Event]] = {data.TYPE: data for data in _ALL}
 HEAD: Final = Head(event_id="0123456789abcdef", attempt=2, epoch=40, ordinal=3, causation_id="q", recorded_at=AT)
@@ -421,6 +465,9 @@ def writer_of(data: Event) -> str:
     if type(data).__name__ in {"RunRequested", "RunCancelRequested", "RunResumeRequested"}:
         return "cli"
     kind = type(data).__module__.rpartition(".")[2]
+    if kind == "environment":
+        by = {"EnvironmentSeeded": "collector", "TaskToolCallRequested": "model", "TaskToolCallReplayed": "model"}
+        return by.get(type(data).__name__, "verifier")
     if kind == "launching":
         return "harness" if data.TO or type(data).__name__ == "LaunchSettled" else "sandbox"
     return "harness" if kind == "aggregate" else kind

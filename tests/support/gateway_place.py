@@ -24,10 +24,11 @@ from providers.dialects.catalog import DIALECTS
 from providers.models.backends import Backend
 from providers.models.served import backend_of
 from schemas.base import Event
-from schemas.config import AnthropicModel, Budgets, HttpModel, OpenAIModel, Prices, SimpleAgent
+from schemas.config import AgentConfig, AnthropicModel, Budgets, HttpModel, OpenAIModel, Prices, SimpleAgent
 from schemas.conversation import DialectName
 from schemas.envelope import Envelope
-from schemas.events import Claimed, SessionRequested
+from schemas.environment import Environment
+from schemas.events import Claimed, EnvironmentSeeded, SessionRequested
 from schemas.sandboxes import Inline
 from schemas.tasks import TaskInput
 from schemas.values import Message, Sampling
@@ -35,6 +36,7 @@ from tests.support.upstream import Upstream, served
 
 KEY = b"k" * 32
 NO_BUDGET = Budgets()
+SUM = TaskInput(task_id="sum/0", messages=(Message(role="user", content="What is 2 + 2?"),))
 
 
 @dataclass
@@ -81,12 +83,15 @@ async def open_session(
     budget: Budgets = NO_BUDGET,
     prices: Prices | None = None,
     model: HttpModel | None = None,
+    task: TaskInput = SUM,
+    agent: AgentConfig | None = None,
+    environment: Environment | None = None,
 ) -> Grant:
     """Write what opens a session; return the grant for it."""
     data = SessionRequested(
-        task=TaskInput(task_id="sum/0", messages=(Message(role="user", content="What is 2 + 2?"),)),
+        task=task,
         repeat=0,
-        agent=SimpleAgent(),
+        agent=agent or SimpleAgent(),
         model=model
         or OpenAIModel(policy_base_url="http://upstream/v1", policy_model_name="upstream-model", prices=prices),
         sandbox=Inline(),
@@ -96,6 +101,8 @@ async def open_session(
     collector = log_as("collector", server, codec)
     writer = await collector.claim(aggregate(run_id, rollout_id, "collector", "_"), 1, None)
     assert writer is not None
+    if environment:
+        await collector.append(writer, Draft(EnvironmentSeeded(environment=environment), None))
     await collector.append(writer, Draft(data, None))
     return Grant(aggregate(run_id, rollout_id, "model", "s1"), 1)
 
@@ -137,11 +144,12 @@ async def gateway_place(
     is_doubled: bool = False,
     budget: Budgets = NO_BUDGET,
     prices: Prices | None = None,
+    **session: Any,
 ) -> AsyncIterator[GatewayPlace]:
     """Give a gateway whose upstream speaks `dialect`; with `is_doubled`, a second gateway on the same log."""
     server, codec = MemoryServer(), Codec(MemoryBlobs())
     upstream = Upstream(DIALECTS[dialect])
-    grant = await open_session(server, codec, budget=budget, prices=prices)
+    grant = await open_session(server, codec, budget=budget, prices=prices, **session)
     async with served(upstream.app) as upstream_url, asyncio.TaskGroup() as group:
         backend = backend_of(upstream_model(dialect, upstream_url, timeout_s), "the-key", 64, max_tries)
         presences = [alone(f"g{n}.x") for n in range(1 + is_doubled)]

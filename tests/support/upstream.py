@@ -58,9 +58,11 @@ GRACE_S = 1.0
 
 
 @asynccontextmanager
-async def served(app: Any) -> AsyncIterator[str]:
-    """Serve an ASGI application on a free port of this machine; give its address."""
-    config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1)
+async def served(app: Any, port: int = 0) -> AsyncIterator[str]:
+    """Serve an ASGI application on a free port of this machine, or on `port`; give its address."""
+    config = uvicorn.Config(
+        app, port=port, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
+    )
     server = _Quiet(config)
     task = asyncio.create_task(server.serve())
     while not server.started:

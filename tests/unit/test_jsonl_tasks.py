@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,59 @@ def test_a_row_names_the_image_of_its_machine(tmp_path: Path) -> None:
     assert (named.image, bare.image) == ("task:1", None)
     with pytest.raises(BadTaskset, match="'image'"):
         load(tmp_path, row(image=["task:1"]))
+
+
+def test_a_row_offers_tools(tmp_path: Path) -> None:
+    """What an agent sees of them, and apart from it how they are executed, with data that only the verifier sees."""
+    table = {"tea": 3}
+    tools = ["note", {"name": "price", "use": "lookup", "description": "What it costs."}]
+    (task,) = load(tmp_path, row(tools=tools, tool_data={"price": {"table": table}}))
+    assert [tool.name for tool in task.input.tools] == ["note", "price"]
+    assert task.input.tools[1].description == "What it costs."
+    assert task.input.tools[1].parameters["required"] == ["key"]
+    assert [(grant.name, grant.kind, grant.required) for grant in task.input.grants] == [("task_tools", "mcp", True)]
+    assert "tea" not in task.input.model_dump_json()
+    assert task.environment is not None
+    assert task.environment.tools["price"].model_dump()["data"] == {"table": table}
+    assert task.verifier == "math_verify"
+
+
+def test_a_row_may_be_graded_by_what_its_tools_were_left(tmp_path: Path) -> None:
+    (task,) = load(tmp_path, json.dumps({"question": "q", "tools": ["note"], "expected_records": {"note": ["42"]}}))
+    assert (task.verifier, task.verifier_data) == ("tool_state", {"expected": {"note": ["42"]}})
+
+
+def test_a_row_names_a_tool_of_a_server(tmp_path: Path) -> None:
+    far = {"name": "far", "use": "near", "url": "http://t/mcp", "description": "d", "parameters": {"type": "object"}}
+    (task,) = load(tmp_path, row(tools=[far], grants=[{"name": "g", "kind": "http", "required": False}]))
+    assert task.environment is not None
+    assert task.environment.tools["far"].model_dump() == {
+        "type": "mcp",
+        "url": "http://t/mcp",
+        "tool": "near",
+        "headers": {},
+    }
+    assert task.input.grants[0].kind == "http"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"tools": ["notes"]}, "no tool is called 'notes'; there are lookup, note"),
+        ({"tools": ["Note"]}, "tools.0.name"),
+        ({"tools": []}, "tools"),
+        ({"tools": [{"name": "shell", "use": "note"}]}, "'shell' is what agents run commands with"),
+        ({"tools": ["note", "note"]}, "two tools have one name"),
+        ({"tools": ["note"], "grants": [{"name": "a"}, {"name": "a", "kind": "http"}]}, "two grants have one name"),
+        ({"tools": ["lookup"]}, "wants `table`"),
+        ({"tools": ["note"], "tool_data": {"price": {}}}, "'price', which is no tool of the row"),
+        ({"tools": ["note"], "expected_records": {"price": []}}, "'price', which is no tool of the row"),
+        ({"tool_data": {}}, "tools: Field required"),
+        ({"tools": [{"name": "far", "url": "http://t"}]}, "wants `description` and `parameters`"),
+        ({"tools": [{"name": "note", "headers": {"a": "b"}}]}, "`headers` are for a tool with a `url`"),
+        ({"tools": ["note"], "expected_records": {}, "test_command": "true", "artifacts": ["a"]}, "not both"),
+    ],
+)
+def test_a_row_that_offers_what_there_is_not_is_refused(tmp_path: Path, said: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadTaskset, match=re.escape(words)):
+        load(tmp_path, row(**said))

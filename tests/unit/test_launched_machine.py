@@ -10,6 +10,7 @@ import pytest
 from actors.harness.launched import OVERTIME_S, LaunchedMachine, LaunchedState
 from adapters.harnesses.table import HARNESSES
 from schemas.config import ScriptedModel
+from schemas.environment import TaskTool, ToolGrant
 from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
@@ -33,7 +34,7 @@ from schemas.events import (
     SessionFailed,
     SessionRequested,
 )
-from schemas.harnesses import CodexAgent, HarnessName, Program, ToldItem
+from schemas.harnesses import CodexAgent, HarnessName, MiniSweAgent, Program, ToldItem
 from schemas.sandboxes import Bubblewrap, Inline, SandboxLimits
 from schemas.tasks import TaskInput
 from schemas.values import BlobRef, Failure, Message, Sampling
@@ -218,6 +219,55 @@ def test_what_a_program_cannot_do_fails_before_anything_is_made(changes: dict[st
     assert isinstance(failed, SessionFailed)
     assert (failed.failure.kind, failed.failure.terminal) == ("unsupported", True)
     assert words in failed.failure.message
+
+
+PLAIN = ToolGrant(name="plain", kind="http")
+SERVER = ToolGrant(name="task_tools")
+
+
+def with_tools(*grants: ToolGrant) -> TaskInput:
+    tools = (TaskTool(name="note", description="Write down.", parameters={"type": "object"}),)
+    return TaskInput(task_id="t", messages=(Message(role="user", content="Do it."),), tools=tools, grants=grants)
+
+
+def launch_of(agent: Program, *grants: ToolGrant) -> LaunchRequested:
+    """Return how the program of a task with tools is launched."""
+    asked = new(agent=agent, task=with_tools(*grants)).given(("box", SandboxRequested(sandbox=Bubblewrap())), CREATED)
+    (launch,) = asked.decided
+    assert isinstance(launch, LaunchRequested)
+    return launch
+
+
+def test_a_program_that_takes_servers_is_given_the_tasks_tools_as_one() -> None:
+    """A grant by plain HTTP that is not required is left out."""
+    optional = ToolGrant(name="plain", kind="http", required=False)
+    launch = launch_of(CodexAgent(), SERVER, optional)
+    assert (launch.mcp_grants, launch.has_tool_command, launch.prompt) == (("task_tools",), False, "Do it.")
+
+
+def test_a_program_that_takes_no_servers_is_told_of_a_command() -> None:
+    """Whichever way the task grants; the words are in the launch's request, so they are on record."""
+    for grants in ((SERVER,), (PLAIN,), (SERVER, PLAIN)):
+        launch = launch_of(MiniSweAgent(), *grants)
+        assert (launch.mcp_grants, launch.has_tool_command) == ((), True)
+        assert launch.prompt.startswith("Do it.\n\n")
+        assert "gym-tool NAME" in launch.prompt
+        assert "- note: Write down." in launch.prompt
+
+
+def test_a_required_grant_that_cannot_be_used_fails_before_anything_is_made() -> None:
+    """The message names who could use it."""
+    (failed,) = new(task=with_tools(SERVER, PLAIN)).decided
+    assert isinstance(failed, SessionFailed)
+    assert (failed.failure.kind, failed.failure.terminal) == ("unsupported", True)
+    assert "codex_agent cannot use the grant 'plain', tools by plain HTTP" in failed.failure.message
+    assert "those that can: mini_swe_agent, simple_strands_agent" in failed.failure.message
+
+
+def test_a_task_without_tools_grants_nothing() -> None:
+    task = TaskInput(task_id="t", messages=(Message(role="user", content="Do it."),), grants=(PLAIN,))
+    case = new(task=task)
+    assert [type(event) for event in case.decided] == [SandboxRequested]
 
 
 def test_configuration_and_table_know_the_same_programs() -> None:

@@ -10,7 +10,9 @@ import pytest
 from actors.collector.rollout import RolloutMachine, RolloutState, retry_wait_s
 from gym_bus.runtime.machine import AwaitAnswer
 from schemas.config import Retries
+from schemas.environment import BuiltIn, Environment
 from schemas.events import (
+    EnvironmentSeeded,
     RequestParked,
     RolloutFinished,
     SessionClosed,
@@ -72,6 +74,17 @@ def test_it_starts_with_a_session_for_its_task() -> None:
     assert "verifier" not in session.model_dump_json()
     assert new().drafts[0].cause == "run"
     assert new(attempt=2).drafts[0].tag != new().drafts[0].tag
+
+
+def test_an_environment_is_seeded_once_before_the_session() -> None:
+    """How its tools are executed is the verifier's alone."""
+    environment = Environment(tools={"note": BuiltIn(tool="note", data={"secret": "17"})})
+    task = TASK.model_copy(update={"environment": environment})
+    machine = RolloutMachine(task, 1, config(), attempt=1, failures=0, cause="run")
+    case = Case(machine, machine.first).then(EnvironmentSeeded(environment=environment))
+    (session,) = case.decided
+    assert isinstance(session, SessionRequested)
+    assert "17" not in session.model_dump_json()
 
 
 @pytest.mark.parametrize(("seed", "expected"), [(None, 3), (7, 10)])

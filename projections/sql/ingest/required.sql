@@ -66,6 +66,12 @@ select type, case when fields = '' then [] else string_split(fields, ', ') end a
     ('launch_ended.v1', ''),
     ('launch_failed.v1', ''),
     ('launch_lost.v1', ''),
+    ('environment_seeded.v1', ''),
+    ('task_tool_call_requested.v1', ''),
+    ('task_tool_call_replayed.v1', ''),
+    ('task_tool_call_completed.v1', ''),
+    ('task_tool_call_failed.v1', ''),
+    ('task_tool_call_lost.v1', ''),
     ('activation_completed.v1', ''),
     ('activation_failed.v1', '')
 ) as t(type, fields);

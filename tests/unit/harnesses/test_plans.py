@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.harnesses.base import Activation, Harness, McpServer, SystemPrompt, Unsupported, plan_for
+from adapters.harnesses.base import Activation, Harness, McpServer, SystemPrompt, ToolCommand, Unsupported, plan_for
 from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.codex import CODEX
 from adapters.harnesses.mini_swe import MINI_SWE
@@ -120,6 +120,38 @@ def test_mcp_servers_where_they_belong() -> None:
     opencode = plan_for(OPENCODE, activation(mcp=(SERVER,)))
     told = json.loads(opencode.files["/tmp/agent/opencode.json"])["mcp"]["tools"]
     assert (told["url"], told["headers"], told["oauth"]) == (SERVER.url, HEADERS, False)
+    pi = plan_for(PI, activation(mcp=(SERVER,)))
+    told = json.loads(pi.files["/tmp/agent/.pi/mcp.json"])["mcpServers"]["tools"]
+    assert (told["url"], told["headers"], told["exposure"]) == (SERVER.url, HEADERS, "direct")
+
+
+def test_a_client_waits_longer_than_a_call_may_take() -> None:
+    """So that what the model is told of a call that took too long is the gateway's word."""
+    server = McpServer("tools", "http://x", timeout_s=77)
+    codex = tomllib.loads(plan_for(CODEX, activation(mcp=(server,))).files["/tmp/agent/.codex/config.toml"])
+    assert codex["mcp_servers"]["tools"]["tool_timeout_sec"] > 77
+    assert int(plan_for(CLAUDE_CODE, activation(mcp=(server,))).environment["MCP_TOOL_TIMEOUT"]) > 77_000
+    opencode = json.loads(plan_for(OPENCODE, activation(mcp=(server,))).files["/tmp/agent/opencode.json"])
+    assert opencode["mcp"]["tools"]["timeout"] > 77_000
+    pi = json.loads(plan_for(PI, activation(mcp=(server,))).files["/tmp/agent/.pi/mcp.json"])
+    assert pi["mcpServers"]["tools"]["timeout"] > 77
+
+
+@each_harness
+def test_a_command_for_tools_is_found_by_the_shell(harness: Harness) -> None:
+    """Its address, with the token in it, is in a file and in no argument."""
+    asked = activation(tool_command=ToolCommand("http://g/a/the-token/tools", 77))
+    if "http" not in harness.grants:
+        with pytest.raises(Unsupported, match="by a command of its shell"):
+            plan_for(harness, asked)
+        return
+    plan = plan_for(harness, asked)
+    assert plan.environment["PATH"].startswith("/tmp/agent/bin:")
+    assert plan.programs["/tmp/agent/bin/gym-tool"].startswith("#!/usr/bin/python3\n")
+    said = json.loads(plan.files["/tmp/agent/bin/gym-tool.json"])
+    assert said["url"] == "http://g/a/the-token/tools"
+    assert said["timeout_s"] > 77
+    assert not any("the-token" in word for word in (*plan.argv, *plan.environment.values()))
 
 
 def test_tools_that_are_withheld() -> None:

@@ -1,0 +1,96 @@
+"""Whole runs of agents' own programs whose task offers a tool: by MCP, or by a command of their shell, graded by what it left."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from adapters.harnesses.table import HARNESSES
+from schemas.conversation import Request, Tool, ToolUse
+from tests.e2e.test_agent_programs import HAND_IN, asked, model_at, rows
+from tests.support.model_script import FAILING, MAKING, ModelScript
+from tests.support.real_run import REPOSITORY, RealRun
+
+NOTED: Final = "the file is made"
+TASK: Final = {
+    "id": "make-and-note",
+    "question": "Make hello.txt, then write down that it is made.",
+    "tools": ["note", {"name": "price", "use": "lookup", "description": "The price of a thing."}],
+    "tool_data": {"price": {"table": {"tea": "3"}}},
+    "expected_records": {"note": [NOTED]},
+}
+
+
+@dataclass(frozen=True)
+class NotingScript(ModelScript):
+    """Calls the tool `note`, whatever the harness calls it, where the command is what is noted; by the shell if it is no tool there."""
+
+    def _call(self, call_id: str, request: Request, command: str) -> ToolUse:
+        offered = [tool for tool in request.tools or () if isinstance(tool, Tool)]
+        found = next((tool for tool in offered if tool.name.endswith("note")), None)
+        if command != NOTED:
+            return super()._call(call_id, request, command)
+        arguments = json.dumps({"text": NOTED})
+        if found is None:
+            return super()._call(call_id, request, f"gym-tool note '{arguments}'")
+        return ToolUse(id=call_id, name=found.name, arguments=arguments, namespace=found.namespace)
+
+
+def script_of(name: str) -> NotingScript:
+    last = (HAND_IN,) if name == "mini_swe_agent" else ()
+    return NotingScript(HARNESSES[name].dialect, (f"{FAILING}; exit 1", MAKING, NOTED, *last))
+
+
+@pytest.fixture
+async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
+    """Give a data directory and the task; programs are installed once for all tests of this checkout."""
+    made = RealRun(tmp_path, {"GYM_BUS_PROGRAMS_DIR": str(REPOSITORY / ".gym-bus")})
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(TASK) + "\n")
+    yield made
+    await asyncio.to_thread(made.stop)
+
+
+def results(run: RealRun) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run.directory / "out/rollouts.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "codex_agent",
+        "pi_agent",
+        *(
+            pytest.param(name, marks=pytest.mark.harness)
+            for name in sorted(set(HARNESSES) - {"codex_agent", "pi_agent"})
+        ),
+    ],
+)
+async def test_a_program_calls_a_tool_of_its_task(run: RealRun, name: str) -> None:
+    """A command that fails, one that succeeds, the tool: it is called once, in a pair of events, and the verdict is 1."""
+    script = script_of(name)
+    async with model_at(script.dialect, script) as (url, upstream):
+        done = await asyncio.to_thread(run.cli, *asked(run, name, url), timeout_s=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [row["reward"] for row in results(run)] == [1.0], results(run)
+    (call,) = rows(run, "select * from task_tool_calls")
+    assert (call["tool"], call["state"], call["is_error"], call["number"]) == ("note", "completed", False, 1)
+    assert json.loads(call["arguments"]) == {"text": NOTED}
+    assert json.loads(call["record"]) == NOTED
+    assert 0 <= call["duration_s"] <= call["waited_s"] < 30
+    (verdict,) = rows(run, "select data->>'$.graded' as graded from events where type = 'verdict_issued.v1'")
+    assert verdict["graded"] == "records"
+    told = rows(run, "select kind, name, text from trajectory order by seq, place")
+    assert any("Noted." in (row["text"] or "") for row in told if row["kind"] == "tool_done")
+    prompt = rows(run, "select data->>'$.prompt' as prompt from events where type = 'launch_requested.v1'")[0]["prompt"]
+    assert ("gym-tool" in prompt) == ("mcp" not in HARNESSES[name].grants)
+    assert len([body for body in upstream.bodies if "input" in body or "messages" in body]) == len(script.commands) + (
+        name != "mini_swe_agent"
+    )
+    held = run.cli("doctor")
+    assert held.returncode == 0, held.stdout
