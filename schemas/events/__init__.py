@@ -47,6 +47,7 @@ from schemas.events.model import (
     ModelCallFailed,
     ModelCallLate,
     ModelCallLost,
+    ModelCallRecalled,
     ModelCallRequested,
 )
 from schemas.events.sandbox import (
@@ -92,6 +93,7 @@ __all__ = [
     "ModelCallFailed",
     "ModelCallLate",
     "ModelCallLost",
+    "ModelCallRecalled",
     "ModelCallRequested",
     "RequestParked",
     "RolloutFinished",
