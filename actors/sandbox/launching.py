@@ -168,7 +168,7 @@ class LaunchHandlers:
             raise Permanent(msg)
         conversation = drive.aggregate.sibling("model", launch.asker.key)
         key = await asyncio.to_thread(gateway_key, self._keys)
-        token = mint(key, Grant(conversation, drive.attempt, request.activation))
+        token = mint(key, Grant(conversation, drive.attempt, request.activation, request.number))
         activation = activation_of(
             request.agent, request.prompt, request.system_prompt, request.model, f"{url}/a/{token}", WORKSPACE
         )

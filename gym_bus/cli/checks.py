@@ -78,6 +78,8 @@ def _check_program(config: RunConfig, agent: Program) -> None:
         raise BadConfig(msg)
     try:
         asking.check(agent, (Message(role="user", content="a task"),), config.sandbox)
+        if elsewhere := config.checkpoints.restore_in:
+            asking.check(agent, (Message(role="user", content="a task"),), elsewhere)
     except Unsupported as error:
         msg = f"agent: {error}"
         raise BadConfig(msg) from error
