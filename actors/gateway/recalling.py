@@ -19,7 +19,7 @@ from actors.gateway.grants import Grant
 from adapters.harnesses.anew import without
 from providers.dialects.digests import ROOT, chained, turn_digest
 from providers.models.recorded_answer import parts_of
-from schemas.conversation import Request, Turn
+from schemas.conversation import Hosted, Request, Turn
 from schemas.envelope import Envelope
 from schemas.events import ModelCallCompleted, ModelCallRecalled, ModelCallRequested
 
@@ -66,7 +66,8 @@ class Recollection:
                 self._links[done.request_id] = chained([turn_digest("assistant", parts_of(done))], call.question.link)[
                     0
                 ]
-                self._answers.setdefault((call.activation, call.question), []).append(done)
+                if not _may_be_a_pause(done):
+                    self._answers.setdefault((call.activation, call.question), []).append(done)
             case ModelCallRecalled() as recalled:
                 self._given.add((recalled.call_id, recalled.launch))
             case _:
@@ -85,6 +86,12 @@ class Recollection:
     def _link(self, turns: Sequence[Turn], begin: str = ROOT) -> str:
         plain = [without(self._anew, turn) for turn in turns]
         return [begin, *chained([turn_digest(turn.role, turn.parts) for turn in plain], begin)][-1]
+
+
+def _may_be_a_pause(done: ModelCallCompleted) -> bool:
+    """Say whether an answer may have ended as a pause of Messages, which the log does not tell from an end."""
+    hosted = [part for part in parts_of(done) if isinstance(part, Hosted) and part.dialect == "messages"]
+    return done.stop_reason == "stop" and bool(hosted)
 
 
 def _told(parameters: Mapping[str, Any]) -> str:

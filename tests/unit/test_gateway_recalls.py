@@ -20,7 +20,7 @@ from providers.dialects.catalog import DIALECTS
 from providers.dialects.folding import Folding
 from providers.dialects.sse import EventSplitter
 from schemas.config import Budget, Budgets
-from schemas.conversation import DialectName, Part, Reply, Request, Text, TokenUsage, ToolResult, ToolUse, Turn
+from schemas.conversation import DialectName, Hosted, Part, Reply, Request, Text, TokenUsage, ToolResult, ToolUse, Turn
 from schemas.envelope import Envelope
 from schemas.events import (
     BudgetExhausted,
@@ -283,6 +283,17 @@ def test_an_answer_that_nobody_read_is_given_last() -> None:
         given.append(answer.request_id)
         memory.note(envelope(ModelCallRecalled(call_id=given[-1], turn=1, activation=1, launch=2), f"r{len(given)}"))
     assert given == ["c2", "c1"]
+
+
+def test_what_may_have_been_a_pause_is_asked_again() -> None:
+    """The log has the same word for the two ends."""
+    go = Turn(role="user", parts=(Text(text="Go."),))
+    for dialect, is_found in (("messages", False), ("responses", True)):
+        item = Hosted.model_validate({"dialect": dialect, "item": {"type": "search"}})
+        memory = Recollection(())
+        for event in (asked("c1", (go,)), answered("c1", item)):
+            memory.note(event)
+        assert (memory.find(Request(dialect="chat", model="m", turns=(go,)), GRANT) is not None) == is_found
 
 
 def test_a_users_words_are_never_passed_over() -> None:
