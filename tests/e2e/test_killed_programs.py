@@ -7,6 +7,7 @@ answers that are recorded: what the model was asked is what it is asked in a run
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections import Counter
@@ -21,6 +22,7 @@ from adapters.harnesses.anew import without, written_anew
 from adapters.harnesses.table import HARNESSES
 from gym_bus.blobs import DirectoryBlobs
 from gym_bus.bus import Stored
+from gym_bus.errors import BusUnavailable
 from projections import violations
 from providers.dialects.catalog import DIALECTS
 from providers.dialects.digests import turn_digest
@@ -109,13 +111,25 @@ async def told(place: Stage) -> list[Envelope]:
     return [event async for event in place.log.read("gym.evt.0.>") if isinstance(event.data, LaunchTold)]
 
 
-def killed(place: Stage, *host_ids: str) -> None:
-    """Kill hosts, all before the first is started again."""
+async def killed(place: Stage, *host_ids: str) -> None:
+    """Kill hosts, and the bus if it is all of them; then start them again, and wait for the bus."""
+    if is_all := set(host_ids) == set(HOSTS):
+        place.server.stop(kill=True)
     for host_id in host_ids:
         os.kill(place.children[host_id].pid, signal.SIGKILL)
     for host_id in host_ids:
         place.children[host_id].wait(20)
+    if is_all:
+        place.server.ensure()
+    for host_id in host_ids:
         place.spawn(host_id, HOSTS[host_id])
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(BusUnavailable):
+                await told(place)
+                await place.stream()
+                return
+            await asyncio.sleep(0.2)
 
 
 async def ended(place: Stage) -> tuple[Counter[type], list[Envelope]]:
@@ -160,7 +174,7 @@ async def test_a_program_outlives_its_sessions_owner_and_the_gateway(killed_host
     """Who takes the session over hears the rest of the same launch; nothing is launched or asked for twice."""
     async with place_with_model() as (place, upstream):
         await begun(place)
-        killed(place, killed_host)
+        await killed(place, killed_host)
         counts, events = await ended(place)
         assert (counts[LaunchRequested], counts[LaunchEnded], counts[LaunchLost]) == (1, 1, 0)
         assert counts[RolloutFinished] == 1
@@ -172,7 +186,7 @@ async def test_a_program_outlives_its_sessions_owner_and_the_gateway(killed_host
         assert left_of(events) == []
 
 
-@pytest.mark.parametrize("hosts", [("h1",), ("h0", "h1", "g0")], ids=["sandbox", "all"])
+@pytest.mark.parametrize("hosts", [("h1",), tuple(HOSTS)], ids=["sandbox", "all"])
 @pytest.mark.parametrize("agent", [CODEX, PI], ids=lambda agent: agent.type)
 async def test_a_program_goes_on_in_another_machine(agent: Program, hosts: tuple[str, ...]) -> None:
     """The same attempt: the answers that are recorded are given again, and the model is asked each question once, as if undisturbed."""
@@ -182,7 +196,7 @@ async def test_a_program_goes_on_in_another_machine(agent: Program, hosts: tuple
     assert len(undisturbed) == 3
     async with place_with_model(agent, SLOW, pace_s=0.0) as (place, upstream):
         await begun(place, replies=2)
-        killed(place, *hosts)
+        await killed(place, *hosts)
         counts, events = await ended(place)
         assert (counts[LaunchRequested], counts[LaunchEnded], counts[LaunchLost]) == (2, 1, 1)
         assert (counts[SandboxLost], counts[SandboxDestroyed]) == (1, 2)
@@ -196,7 +210,7 @@ async def test_a_call_that_was_under_way_when_the_machine_died_is_asked_again() 
     """It is a further try of the same call, in the same attempt; what was answered before is not asked for again."""
     async with place_with_model() as (place, upstream):
         await begun(place)
-        killed(place, "h1")
+        await killed(place, "h1")
         counts, events = await ended(place)
         assert counts[RolloutFinished] == 1
         assert (counts[ModelCallCompleted], counts[LaunchLost]) == (3, 1)
@@ -209,7 +223,7 @@ async def test_without_another_machine_both_attempts_stay_in_the_record() -> Non
     """Its end is unknown, so it is not graded: another attempt follows, in another machine, and nothing of the first is left."""
     async with place_with_model(max_restores=0) as (place, _):
         await begun(place)
-        killed(place, "h1")
+        await killed(place, "h1")
         counts, events = await ended(place)
         assert (counts[LaunchRequested], counts[LaunchEnded], counts[LaunchLost]) == (2, 1, 1)
         assert (counts[SandboxLost], counts[SandboxDestroyed]) == (1, 2)

@@ -28,6 +28,7 @@ from schemas.config import AnthropicModel, Budgets, HttpModel, OpenAIModel, Pric
 from schemas.conversation import DialectName
 from schemas.envelope import Envelope
 from schemas.events import Claimed, SessionRequested
+from schemas.harnesses import Program
 from schemas.sandboxes import Inline
 from schemas.tasks import TaskInput
 from schemas.values import Message, Sampling
@@ -35,6 +36,7 @@ from tests.support.upstream import Upstream, served
 
 KEY = b"k" * 32
 NO_BUDGET = Budgets()
+SIMPLE = SimpleAgent()
 
 
 @dataclass
@@ -81,12 +83,13 @@ async def open_session(
     budget: Budgets = NO_BUDGET,
     prices: Prices | None = None,
     model: HttpModel | None = None,
+    agent: SimpleAgent | Program = SIMPLE,
 ) -> Grant:
     """Write what opens a session; return the grant for it."""
     data = SessionRequested(
         task=TaskInput(task_id="sum/0", messages=(Message(role="user", content="What is 2 + 2?"),)),
         repeat=0,
-        agent=SimpleAgent(),
+        agent=agent,
         model=model
         or OpenAIModel(policy_base_url="http://upstream/v1", policy_model_name="upstream-model", prices=prices),
         sandbox=Inline(),
@@ -137,11 +140,12 @@ async def gateway_place(
     is_doubled: bool = False,
     budget: Budgets = NO_BUDGET,
     prices: Prices | None = None,
+    agent: SimpleAgent | Program = SIMPLE,
 ) -> AsyncIterator[GatewayPlace]:
     """Give a gateway whose upstream speaks `dialect`; with `is_doubled`, a second gateway on the same log."""
     server, codec = MemoryServer(), Codec(MemoryBlobs())
     upstream = Upstream(DIALECTS[dialect])
-    grant = await open_session(server, codec, budget=budget, prices=prices)
+    grant = await open_session(server, codec, budget=budget, prices=prices, agent=agent)
     async with served(upstream.app) as upstream_url, asyncio.TaskGroup() as group:
         backend = backend_of(upstream_model(dialect, upstream_url, timeout_s), "the-key", 64, max_tries)
         presences = [alone(f"g{n}.x") for n in range(1 + is_doubled)]

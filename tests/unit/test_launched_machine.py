@@ -324,3 +324,39 @@ def test_what_a_program_cannot_do_fails_before_anything_is_made(changes: dict[st
 def test_configuration_and_table_know_the_same_programs() -> None:
     configured = {kind.model_fields["type"].default for kind in get_args(Program)}
     assert configured == set(get_args(HarnessName)) == set(HARNESSES)
+
+
+def test_nothing_is_asked_for_twice_wherever_the_log_ends() -> None:
+    """Whoever takes over after any event of a session with two machines states nothing that is in the log already."""
+    case = new()
+    stated: set[tuple[str, str | None, str]] = set()
+
+    def state(event_id: str, nth: int = 0) -> None:
+        nonlocal case
+        names = [(d.data.TYPE, d.cause, d.tag) for d in case.taken_over().drafts]
+        assert not stated.intersection(names)
+        stated.add(names[nth])
+        case = case.given((event_id, case.drafts[nth].data))
+
+    def hear(*events: Any) -> None:
+        nonlocal case
+        for event in events:
+            case = case.given(event)
+            assert not stated.intersection((d.data.TYPE, d.cause, d.tag) for d in case.taken_over().drafts)
+
+    state("box")
+    hear(CREATED)
+    state("go")
+    hear(TOLD, lost(1), LOST_LAUNCH)
+    state("back")
+    state("box2")
+    hear(SandboxDestroyed(request_id="back"), CREATED.replaced(request_id="box2"))
+    state("go2")
+    hear(TOLD.replaced(launch_id="go2"), ENDED.replaced(request_id="go2"), SETTLED.replaced(launch_id="go2"))
+    state("done")
+    state("keep")
+    hear(CheckpointSaved(request_id="keep", snapshot=REF, files=1, bytes=3, stored_bytes=3, duration_s=0.1))
+    state("back2")
+    hear(SandboxDestroyed(request_id="back2"))
+    state("closed")
+    assert case.is_done
