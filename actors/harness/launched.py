@@ -20,6 +20,7 @@ from adapters.harnesses.base import Unsupported
 from adapters.harnesses.outcomes import Seen, outcome
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
+from gym_bus.subjects import ANY
 from schemas.base import Event, Frozen
 from schemas.config import SimpleAgent
 from schemas.envelope import Envelope
@@ -298,7 +299,7 @@ class LaunchedMachine:
 
     @staticmethod
     def _give_back(state: LaunchedState) -> Draft:
-        return Draft(SandboxCloseRequested(number=state.number), state.box_request, place=state.place)
+        return Draft(SandboxCloseRequested(number=state.number), state.box_request, place=state.place or ANY)
 
     # -- pending ---------------------------------------------------------------------------------------------------------------
 

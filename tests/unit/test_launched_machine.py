@@ -9,6 +9,7 @@ import pytest
 
 from actors.harness.launched import OVERTIME_S, LaunchedMachine, LaunchedState
 from adapters.harnesses.table import HARNESSES
+from gym_bus.subjects import ANY
 from schemas.config import ScriptedModel
 from schemas.events import (
     ActivationCompleted,
@@ -233,6 +234,7 @@ def test_a_machine_lost_while_it_is_made_is_made_again() -> None:
     case = new()
     case = case.given(("box", case.decided[0]), lost(1))
     assert types(case) == [SandboxCloseRequested, SandboxRequested]
+    assert [draft.place for draft in case.drafts] == [ANY, ANY], "where it was made is not known"
 
 
 @pytest.mark.parametrize(
