@@ -1,15 +1,17 @@
-"""How an answer, and the tools that a request offers, stand in an event."""
+"""How an answer, and what a request asks for beside its turns, stand in an event."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import pydantic_core
 
 from schemas.conversation import Part, Request, Text, ToolUse
 from schemas.values import Message, ToolCall
+
+PARAMETERS: Final = frozenset(Request.model_fields) - {"dialect", "turns", "tools", "others"}
 
 
 def as_message(parts: Sequence[Part]) -> tuple[Message, tuple[Part, ...] | None]:
@@ -28,3 +30,8 @@ def tools_digest(request: Request) -> str | None:
         return None
     offered: list[Any] = [tool.model_dump(mode="json", exclude={"cache"}) for tool in request.tools]
     return hashlib.sha256(pydantic_core.to_json(offered)).hexdigest()
+
+
+def parameters_of(request: Request) -> dict[str, Any]:
+    """Return what a request asks for beside its turns and tools, where it says anything."""
+    return request.model_dump(mode="json", include=set(PARAMETERS), exclude_defaults=True)

@@ -121,7 +121,7 @@ class Gateway:
         try:
             body = await _body_of(request)
             backend = self._backend_for(session.request, grant.session)
-            exchange = Exchange(dialect, backend, known.conversation, self._clock, body, dict(request.headers))
+            exchange = Exchange(dialect, backend, known.conversation, self._clock, body, dict(request.headers), grant)
             self._start(exchange, known)
         except BaseException:
             self._conversations.end(known)

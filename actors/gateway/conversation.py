@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from actors.budget import RunSpending, Spent, cost_of
-from actors.gateway.answers import as_message, tools_digest
+from actors.gateway.answers import as_message, parameters_of, tools_digest
 from actors.gateway.grants import Grant
 from actors.gateway.lineage import Lineage, Place
+from actors.gateway.recalling import Recollection
 from actors.gateway.sessions import OpenSession
 from actors.token_chains import TokenChains
+from adapters.harnesses.anew import written_anew
 from gym_bus.errors import Fenced, GymBusError
 from gym_bus.event_log import Draft, EventLog, Held, Writer
 from gym_bus.runtime.presence import Presence
@@ -29,12 +31,12 @@ from schemas.events import (
     ModelCallFailed,
     ModelCallLate,
     ModelCallLost,
+    ModelCallRecalled,
     ModelCallRequested,
 )
 from schemas.values import Failure, Usage
 
 BODY_KEPT: Final = 4_000
-PARAMETERS: Final = frozenset(Request.model_fields) - {"dialect", "turns", "tools", "others"}
 
 
 class OverBudget(GymBusError):
@@ -112,26 +114,58 @@ class Conversation:
         self._tokens = TokenChains()
         self._tools: dict[str | None, str | None] = {}
         self._open: dict[str, int] = {}
+        self._earlier: Recollection | None = None
+
+    async def recall(self, request: Request, grant: Grant) -> ModelCallCompleted | None:
+        """Return what an earlier launch of the program was answered, and state that it is given to this one; None if there is nothing.
+
+        Neither a backend is asked nor a budget used.
+        """
+        if grant.launch == 1:
+            return None
+        async with self._turn_to_write:
+            await self._claimed()
+            if self._earlier is None:
+                self._earlier = await self._read_again()
+            found = self._earlier.find(request, grant)
+            if found is not None:
+                recalled = ModelCallRecalled(
+                    call_id=found.request_id, turn=found.turn, activation=grant.activation, launch=grant.launch
+                )
+                self._note(await self._append(Draft(recalled, found.request_id, str(grant.launch))))
+            return found
+
+    async def _read_again(self) -> Recollection:
+        """Return what the log has of this conversation's questions: asked for only where a program was launched again."""
+        earlier = Recollection(written_anew(self._session.request.agent.type))
+        async for event in self._log.read(f"{self._grant.conversation.prefix}.>"):
+            earlier.note(event)
+        return earlier
 
     async def ask(
-        self, request: Request, target: Target, dropped: Sequence[str] = (), invocation: str | None = None
+        self,
+        request: Request,
+        target: Target,
+        dropped: Sequence[str] = (),
+        invocation: str | None = None,
+        grant: Grant | None = None,
     ) -> OpenCall:
         """State that the model is asked at `target`; only what is new since the call it continues is stored.
 
-        `dropped` names the fields that the backend is not told, `invocation` who of the client's asks. Raises `OverBudget` for a call
-        that no budget has room for.
+        `dropped` names the fields that the backend is not told, `invocation` who of the client's asks, `grant` what its token is for
+        (by default as the conversation's). Raises `OverBudget` for a call that no budget has room for.
         """
         async with self._turn_to_write:
             await self._claimed()
             await self._count_in()
             try:
-                return await self._asked(request, target, dropped, invocation)
+                return await self._asked(request, target, dropped, invocation, grant or self._grant)
             except BaseException:
                 self._count_out(None)
                 raise
 
     async def _asked(
-        self, request: Request, target: Target, dropped: Sequence[str], invocation: str | None
+        self, request: Request, target: Target, dropped: Sequence[str], invocation: str | None, grant: Grant
     ) -> OpenCall:
         place = self._lineage.place(request.turns, invocation)
         digest = tools_digest(request)
@@ -146,13 +180,15 @@ class Conversation:
             new_turns=request.turns[place.known_turns :],
             tools=None if is_known else request.tools,
             tools_digest=digest,
-            parameters=request.model_dump(mode="json", include=set(PARAMETERS), exclude_defaults=True),
+            parameters=parameters_of(request),
             gaps=(*place.gaps, *(f"dropped:{name}" for name in dropped)),
             overrides=dict(target.overrides),
             backend=target.url,
             route=target.route,
             routing_digest=target.routing_digest,
             invocation=invocation,
+            activation=grant.activation,
+            launch=grant.launch,
         )
         tag = f"{place.digest[:24]}/{place.tries}"
         event = await self._append(Draft(asked, place.parent_id or self._session.request_id, tag))
@@ -298,6 +334,8 @@ class Conversation:
         """Take in an event of this conversation."""
         data = event.data
         self._tokens.note(event)
+        if self._earlier is not None:
+            self._earlier.note(event)
         match data:
             case ModelCallRequested():
                 self._lineage.ask(event.event_id, data.context_digest, data.invocation)

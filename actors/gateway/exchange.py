@@ -12,10 +12,11 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from actors.budget import sentence
 from actors.gateway.conversation import Answered, Conversation, OpenCall, OverBudget, Times
+from actors.gateway.grants import Grant
 from actors.gateway.outlet import Outlet
 from actors.gateway.relay import Relay
 from gym_bus import boundary
@@ -26,13 +27,18 @@ from gym_bus.runtime.presence import host_of
 from providers.dialects import Dialect, Malformed, Problem, Unexpressible, Written
 from providers.dialects.pairs import check_pairs
 from providers.dialects.sound import sound
+from providers.dialects.unfolding import unfold
 from providers.models.backends import Backend, Incoming, object_of
 from providers.models.backoff import backoff_s
 from providers.models.base import ModelError
 from providers.models.openai_failures import answer_failure, failure_of
+from providers.models.recorded_answer import reply_of
 from providers.models.token_reading import TokenReading
 from schemas.conversation import Reply, ReplyBroke, Request
+from schemas.events import ModelCallCompleted
 from schemas.values import Failure
+
+T = TypeVar("T")
 
 STATUS_OF: Final[Mapping[str, int]] = {
     "provider_auth": HTTPStatus.UNAUTHORIZED,
@@ -70,7 +76,7 @@ class _Whole:
 
 @dataclass(eq=False)
 class Exchange:
-    """See the module. The client speaks `client`; what it gets comes out of `outlet`."""
+    """See the module. The client speaks `client` and asks with the token for `grant`; what it gets comes out of `outlet`."""
 
     client: Dialect
     backend: Backend
@@ -78,6 +84,7 @@ class Exchange:
     clock: Clock
     body: dict[str, Any]
     headers: Mapping[str, str]
+    grant: Grant
     outlet: Outlet = field(default_factory=Outlet)
     _relay: Relay | None = None
     _incoming: Incoming | None = None
@@ -116,6 +123,9 @@ class Exchange:
         body = self.backend.adapted(written.body)
         if self._hides_usage(request):
             body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        if recorded := await self._from_log(self.conversation.recall(request, self.grant)):
+            await self._give(recorded, request)
+            return
         while True:
             call = await self._asked(request, written.dropped)
             self._made += 1
@@ -148,8 +158,27 @@ class Exchange:
         if end and (self.outlet.has_left or self._stopped_by):
             end()
 
+    async def _give(self, recorded: ModelCallCompleted, request: Request) -> None:
+        """Answer with what is recorded, streamed or in one piece as it is asked for now."""
+        reply = reply_of(
+            recorded, self.backend.dialect.name, else_id=f"recorded-{recorded.request_id}", else_model=request.model
+        )
+        if not request.is_streamed:
+            content = json.dumps(self.client.write_reply(reply, request), ensure_ascii=False).encode(errors="replace")
+            self.outlet.begin(HTTPStatus.OK, dict(JSON_HEADERS))
+            await self.outlet.put(content)
+            return
+        writer = self.client.stream_writer(request)
+        self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS))
+        await self.outlet.put(b"".join(writer.write(delta) for delta in unfold(reply)))
+
     async def _asked(self, request: Request, dropped: Sequence[str]) -> OpenCall:
-        asking = asyncio.ensure_future(self.conversation.ask(request, self.backend.target, dropped, self._invocation()))
+        asking = self.conversation.ask(request, self.backend.target, dropped, self._invocation(), self.grant)
+        return await self._from_log(asking)
+
+    async def _from_log(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await what the log has to say before a backend is asked; not longer than the client, nor than is bearable."""
+        asking = asyncio.ensure_future(work)
         self._interrupt_with(asking.cancel)
         try:
             async with asyncio.timeout(ASKED_WITHIN_S):

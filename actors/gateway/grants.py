@@ -36,11 +36,15 @@ class SessionOver(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token is for: `conversation` is where the session's calls are recorded, `activation` (from 1) the input it works on."""
+    """What a token is for: `conversation` is where the session's calls are recorded, `activation` (from 1) the input it works on.
+
+    `launch` is the number of the program's launch for that, which is that of the sandbox it runs in.
+    """
 
     conversation: AggregateId
     attempt: int
     activation: int = 1
+    launch: int = 1
 
     @property
     def session(self) -> str:
@@ -71,7 +75,8 @@ def gateway_key(directory: Path) -> bytes:
 def mint(key: bytes, grant: Grant) -> str:
     """Return the token for `grant`: letters, digits, `-`, `_` and `.`, fit for a header and for a path."""
     where = grant.conversation
-    body = f"{where.shard}/{where.run_id}/{where.rollout_id}/{where.key}/{grant.attempt}/{grant.activation}".encode()
+    numbers = f"{grant.attempt}/{grant.activation}/{grant.launch}"
+    body = f"{where.shard}/{where.run_id}/{where.rollout_id}/{where.key}/{numbers}".encode()
     return f"{PREFIX}.{_text(body)}.{_text(_signature(key, body))}"
 
 
@@ -87,9 +92,10 @@ def read(key: bytes, token: str) -> Grant:
     if prefix != PREFIX or not body or not hmac.compare_digest(signature, _signature(key, body)):
         msg = "no token of this gateway"
         raise Refused(msg)
-    shard, run_id, rollout_id, session, attempt, activation = body.decode().split("/")
+    shard, run_id, rollout_id, session, *numbers = body.decode().split("/")
     where = aggregate(run_id, rollout_id, "model", session)
-    return Grant(AggregateId(int(shard), *where.rollout, "model", session), int(attempt), int(activation))
+    attempt, activation, launch = map(int, numbers)
+    return Grant(AggregateId(int(shard), *where.rollout, "model", session), attempt, activation, launch)
 
 
 def _signature(key: bytes, body: bytes) -> bytes:

@@ -10,7 +10,14 @@ from typing import Final
 from actors.gateway.grants import Grant, Refused, SessionOver
 from gym_bus.clock import Clock
 from gym_bus.event_log import EventLog
-from schemas.events import ActivationCompleted, ActivationFailed, SessionClosed, SessionFailed, SessionRequested
+from schemas.events import (
+    ActivationCompleted,
+    ActivationFailed,
+    SandboxRequested,
+    SessionClosed,
+    SessionFailed,
+    SessionRequested,
+)
 
 TRUSTED_FOR_S: Final = 5.0
 KEPT: Final = 10_000
@@ -64,6 +71,8 @@ class Sessions:
                     ended >= grant.activation
                 ):
                     what = "activation"
+                case SandboxRequested(number=newest) if newest > grant.launch:
+                    what = "sandbox"
                 case _:
                     continue
             self._known.pop(grant, None)

@@ -84,7 +84,7 @@ class ToolFaces:
                 wanted = Wanted(
                     tool=str(name), arguments=arguments, grant=request.path_params["grant"], client_id=client_id
                 )
-                said = await calls.call(wanted, grant.activation, launch_of(grant))
+                said = await calls.call(wanted, grant.activation, grant.launch)
                 return _result(asked, _content(said))
             case _:
                 return _failed(asked, NO_METHOD, f"no such method: {method:.80}")
@@ -112,15 +112,10 @@ class ToolFaces:
                 arguments=await self._read_body(request),
                 client_id=(request.headers.get(CALL_HEADER) or "")[:CLIENT_ID_MAX] or None,
             )
-            said = await calls.call(wanted, grant.activation, launch_of(grant))
+            said = await calls.call(wanted, grant.activation, grant.launch)
         except GymBusError as error:
             return _refusal(error)
         return JSONResponse({"text": said.text, "is_error": said.is_error})
-
-
-def launch_of(grant: Grant) -> int:
-    """Return the how many-th run of the activation's program a token is for."""
-    return int(getattr(grant, "launch", 1))
 
 
 def _about(parameters: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,10 @@
 """The session of an agent's own program as a pure state machine: a machine with a door to the gateway, the program, its end.
 
 What the model was asked and answered is recorded by the gateway; what the program tells of itself, by the sandbox actor. A program
-whose end is not known is never graded, and never started again in the same attempt.
+whose end is not known is never graded.
+
+A program whose machine was lost is launched again in the next one, as often as sandboxes may be made again, from where its activation
+began. It asks what it asked before, and the gateway answers from the log (`actors/gateway/recalling.py`).
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from actors.harness.state import reaches_out
 from adapters.harnesses import asking
 from adapters.harnesses.base import Unsupported
 from adapters.harnesses.outcomes import Seen, outcome
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
+from gym_bus.subjects import ANY
 from schemas.base import Event, Frozen
 from schemas.envelope import Envelope
 from schemas.events import (
@@ -60,18 +65,24 @@ SHORTEST_S: Final = 1.0
 
 
 class LaunchedState(Frozen):
-    """What is known of a session. `seen` is what the program has told, up to piece `told`.
+    """What is known of a session in its `number`-th machine, which began with the files of `restore`, as its `activation` did.
 
+    `launch_id` is the last launch, in the machine `launched_in`; `seen` is what the program has told in it, up to piece `told`.
     `settled` says that its calls are over, and which limit of the rollout's own budget was used up.
     """
 
     request: SessionRequested
     request_id: str
     started_at: datetime
+    activation: int = 1
+    restore: BlobRef | None = None
     box: Literal["none", "asked", "ready", "lost", "closing", "gone"] = "none"
+    number: int = 1
     box_request: str | None = None
     place: str = ""
+    is_given_back: bool = False
     launch_id: str | None = None
+    launched_in: int = 0
     told: int = 0
     seen: Seen = Seen()
     ended: LaunchEnded | None = None
@@ -91,6 +102,16 @@ class LaunchedState(Frozen):
         if not isinstance(self.request.agent, HarnessAgent):
             raise TypeError(self.request.agent.type)
         return self.request.agent
+
+    @property
+    def is_launched(self) -> bool:
+        """Say whether the program was launched in the machine that there is now."""
+        return self.launched_in == self.number
+
+    @property
+    def is_rid(self) -> bool:
+        """Say whether there is no machine to wait for."""
+        return self.box in {"none", "gone"} or (self.box == "lost" and self.is_given_back)
 
     @property
     def is_unsettled(self) -> bool:
@@ -122,6 +143,8 @@ class LaunchedMachine:
         state = LaunchedState(request=data, request_id=request.event_id, started_at=request.recorded_at)
         try:
             asking.check(state.agent, data.task, data.sandbox)
+            if elsewhere := data.checkpoints.restore_in:
+                asking.check(state.agent, data.task, elsewhere)
         except Unsupported as error:
             return state.failed(Failure(kind="unsupported", message=str(error), stage="seed", terminal=True))
         return state
@@ -132,31 +155,30 @@ class LaunchedMachine:
         """Fold one event of any actor."""
         data = event.data
         match data:
-            case SandboxRequested() if state.box == "none":
-                return state.replaced(box="asked", box_request=event.event_id)
+            case SandboxRequested() if state.box == "none" or data.number > state.number:
+                return _asked_for(state, event, data)
             case SandboxCreated() if state.box == "asked" and data.request_id == state.box_request:
                 return state.replaced(box="ready", place=data.place)
             case SandboxFailed() if state.box == "asked" and data.request_id == state.box_request:
                 return state.replaced(box="gone").failed(data.failure)
-            case SandboxLost() if event.key == sandbox_key(event.attempt) and state.box in {"asked", "ready"}:
-                lost = state.replaced(box="lost")
-                is_needed = not state.evidence or state.misses_files
+            case SandboxLost() if event.key == sandbox_key(event.attempt, state.number):
                 failure = Failure(kind="sandbox_lost", message=data.reason, stage="tool")
-                return lost.failed(failure) if is_needed else lost
-            case SandboxCloseRequested() if state.box in {"ready", "lost"}:
-                return state.replaced(box="closing", box_request=event.event_id)
+                return _lost(state, failure, is_replaced=data.is_replaced)
+            case SandboxCloseRequested() if data.number == state.number:
+                return _given_back(state, event)
             case SandboxDestroyed() if state.box == "closing" and data.request_id == state.box_request:
                 return state.replaced(box="gone")
-            case LaunchRequested() if state.launch_id is None:
-                return state.replaced(launch_id=event.event_id)
+            case LaunchRequested() if data.number > state.launched_in:
+                begun = {"launch_id": event.event_id, "launched_in": data.number, "told": 0, "seen": Seen()}
+                return state.replaced(**begun, settled=None)
             case LaunchTold() if data.launch_id == state.launch_id and data.part == state.told + 1:
                 return state.replaced(told=data.part, seen=state.seen.with_items(data.items))
-            case LaunchEnded() if data.request_id == state.launch_id and state.ended is None:
+            case LaunchEnded() if data.request_id == state.launch_id and state.is_launched and state.ended is None:
                 return state.replaced(ended=data, ended_id=event.event_id)
-            case LaunchFailed() if data.request_id == state.launch_id:
+            case LaunchFailed() if data.request_id == state.launch_id and state.is_launched:
                 return state.failed(data.failure)
-            case LaunchLost() if data.request_id == state.launch_id and state.ended is None:
-                return state.failed(Failure(kind="launch_lost", message=data.reason, stage="agent"))
+            case LaunchLost() if data.request_id == state.launch_id and state.is_launched and state.ended is None:
+                return _lost(state, Failure(kind="launch_lost", message=data.reason, stage="agent"))
             case LaunchSettled() if data.launch_id == state.launch_id:
                 return _settled(state, data)
             case CheckpointRequested():
@@ -196,28 +218,39 @@ class LaunchedMachine:
             return self._wind_up(state, state.failure)
         if state.evidence:
             return self._close(state, state.evidence)
-        if state.ended:
+        is_lost = state.box == "lost"
+        if state.ended and not (is_lost and state.misses_files):
             return (self._end(state, state.ended, state.settled),) if state.settled else ()
         if now >= self._deadline(state):
             message = f"the session was not finished after {state.agent.timeout_s:g} s"
             failure = Failure(kind="agent_timeout", message=message)
-            return (Draft(ActivationFailed(activation=1, failure=failure), state.request_id),)
+            return (Draft(ActivationFailed(activation=state.activation, failure=failure), state.request_id),)
         if state.box == "none":
-            return (Draft(self._sandbox(state), state.request_id),)
-        if state.box == "ready" and state.launch_id is None:
+            return (Draft(self._sandbox(state, 1), state.request_id),)
+        if is_lost:
+            return self._replace(state)
+        if state.box == "ready" and not state.is_launched:
             return (Draft(self._launch(state, now), state.box_request, place=state.place),)
         return ()
 
     @staticmethod
-    def _sandbox(state: LaunchedState) -> SandboxRequested:
+    def _sandbox(state: LaunchedState, number: int) -> SandboxRequested:
         request = state.request
+        elsewhere = request.checkpoints.restore_in if number > 1 else None
         return SandboxRequested(
-            sandbox=asking.roomy(request.sandbox, state.agent),
+            sandbox=asking.roomy(elsewhere or request.sandbox, state.agent),
+            number=number,
+            restore=state.restore,
             install=request.install,
             gateway=GatewayDoor(),
             harness=state.agent.type,
-            warm_sandboxes=request.warm_sandboxes,
+            warm_sandboxes=0 if elsewhere else request.warm_sandboxes,
         )
+
+    def _replace(self, state: LaunchedState) -> Sequence[Draft]:
+        """Give the lost machine back, and ask for the next one."""
+        back = () if state.is_given_back else (self._give_back(state),)
+        return (*back, Draft(self._sandbox(state, state.number + 1), state.box_request))
 
     @staticmethod
     def _launch(state: LaunchedState, now: datetime) -> LaunchRequested:
@@ -226,11 +259,12 @@ class LaunchedMachine:
         left_s = state.agent.timeout_s - (now - state.started_at).total_seconds()
         return LaunchRequested(
             agent=state.agent,
-            activation=1,
+            activation=state.activation,
             prompt=asking.asked(state.agent, task),
             system_prompt=asking.system_prompt_of(state.agent, task.messages),
             model=getattr(state.request.model, "policy_model_name", state.request.model.type),
             timeout_s=max(round(left_s, 3), SHORTEST_S),
+            number=state.number,
             mcp_grants=tools.mcp,
             has_tool_command=tools.has_command,
         )
@@ -240,25 +274,25 @@ class LaunchedMachine:
         found = outcome(ended, state.seen, settled)
         cause = state.ended_id or state.request_id
         if isinstance(found, Failure):
-            return Draft(ActivationFailed(activation=1, failure=found), cause)
-        return Draft(ActivationCompleted(activation=1, evidence=found), cause)
+            return Draft(ActivationFailed(activation=state.activation, failure=found), cause)
+        return Draft(ActivationCompleted(activation=state.activation, evidence=found), cause)
 
     @staticmethod
     def _deadline(state: LaunchedState) -> datetime:
         return state.started_at + timedelta(seconds=state.agent.timeout_s + OVERTIME_S)
 
     def _wind_up(self, state: LaunchedState, failure: Failure) -> Sequence[Draft]:
-        if state.box in {"ready", "lost"}:
+        if state.box in {"ready", "lost"} and not state.is_given_back:
             return (self._give_back(state),)
-        if state.box in {"asked", "closing"} or state.is_unsettled:
+        if not state.is_rid or state.is_unsettled:
             return ()
         return (Draft(SessionFailed(request_id=state.request_id, failure=failure), state.request_id),)
 
     def _close(self, state: LaunchedState, evidence: Evidence) -> Sequence[Draft]:
         if state.misses_files and state.box == "ready":
-            wanted = Draft(CheckpointRequested(), state.activation_id, place=state.place)
+            wanted = Draft(CheckpointRequested(number=state.number), state.activation_id, place=state.place)
             return () if state.files_request else (wanted,)
-        if state.box in {"ready", "lost"}:
+        if state.box in {"ready", "lost"} and not state.is_given_back:
             return (self._give_back(state),)
         if state.box in {"asked", "closing"}:
             return ()
@@ -267,7 +301,7 @@ class LaunchedMachine:
 
     @staticmethod
     def _give_back(state: LaunchedState) -> Draft:
-        return Draft(SandboxCloseRequested(), state.box_request, place=state.place)
+        return Draft(SandboxCloseRequested(number=state.number), state.box_request, place=state.place or ANY)
 
     # -- pending ---------------------------------------------------------------------------------------------------------------
 
@@ -275,8 +309,8 @@ class LaunchedMachine:
         """Say what must be going on: others work, and the clock is looked at."""
         if state.is_closed:
             return ()
-        is_over = state.ended or (state.failure and state.box in {"none", "gone"})
-        settling = (SettleCalls("settle"),) if state.is_unsettled and is_over else ()
+        is_over = state.ended or (state.failure and state.is_rid)
+        settling = (SettleCalls(f"settle-{state.launch_id}"),) if state.is_unsettled and is_over else ()
         if state.failure or state.evidence:
             return (AwaitAnswer("answers"), *settling)
         return (AwaitAnswer("answers"), Alarm("deadline", self._deadline(state)), *settling)
@@ -289,7 +323,37 @@ class LaunchedMachine:
         """Fail the activation; the session then winds up as usual."""
         if state.is_closed or state.failure:
             return ()
-        return (Draft(ActivationFailed(activation=1, failure=failure), state.request_id),)
+        return (Draft(ActivationFailed(activation=state.activation, failure=failure), state.request_id),)
+
+
+def _asked_for(state: LaunchedState, event: Envelope, data: SandboxRequested) -> LaunchedState:
+    """Note that a machine is asked for; what was heard of a program in the one before is over."""
+    box = {"box": "asked", "number": data.number, "box_request": event.event_id, "place": "", "is_given_back": False}
+    return state.replaced(**box, ended=None, ended_id=None)
+
+
+def _given_back(state: LaunchedState, event: Envelope) -> LaunchedState:
+    """Note that the machine is given back: at the end its end is waited for, and not where another one follows."""
+    if state.box == "lost" and not (state.failure or state.evidence):
+        return state.replaced(is_given_back=True)
+    return state.replaced(box="closing", box_request=event.event_id) if state.box in {"ready", "lost"} else state
+
+
+def _lost(state: LaunchedState, failure: Failure, *, is_replaced: bool = False) -> LaunchedState:
+    """Note that the machine is gone, or not to be trusted; with `failure` unless it is needed no more, or another one follows."""
+    if state.box not in {"asked", "ready"}:
+        return state
+    lost = state.replaced(box="lost")
+    is_needed = state.misses_files or not (state.ended or state.evidence)
+    may_go_on = not (state.evidence or is_replaced) and _has_another(state)
+    return lost.failed(failure) if is_needed and not may_go_on else lost
+
+
+def _has_another(state: LaunchedState) -> bool:
+    """Say whether another machine can follow: a program that may have had an effect outside of the lost one is not run twice."""
+    request = state.request
+    is_repeatable = state.launch_id is None or not reaches_out(request.sandbox)
+    return state.number <= request.checkpoints.max_restores and is_repeatable
 
 
 def _settled(state: LaunchedState, data: LaunchSettled) -> LaunchedState:

@@ -19,6 +19,7 @@ from schemas.events import (
     ModelCallCompleted,
     ModelCallFailed,
     ModelCallLost,
+    ModelCallRecalled,
     ModelCallRequested,
     TaskToolCallRequested,
 )
@@ -47,10 +48,16 @@ GONE: Final = Failure(kind="transport_unreachable", message="the gateway was gon
 
 @dataclass
 class Calls:
-    """The calls of a conversation: how many, the turns of those without an answer, what came of the last, whose budget was used up."""
+    """The calls of a launch: how many, what came of the last, whose budget was used up; `open` are turns of those without an answer.
 
-    count: int = 0
+    What an earlier launch left open is among them, and counts in nothing else.
+    """
+
+    activation: int
+    launch: int
+    mine: set[str] = field(default_factory=set)
     completed: int = 0
+    recalled: int = 0
     open: dict[str, int] = field(default_factory=dict)
     failure: Failure | None = None
     budget: Literal["rollout", "run"] | None = None
@@ -59,47 +66,56 @@ class Calls:
     def note(self, event: Envelope) -> None:
         """Fold an event of the conversation."""
         match event.data:
-            case ModelCallRequested(turn=turn):
-                self.count += 1
-                self.open[event.event_id] = turn
-            case ModelCallCompleted(request_id=call_id):
-                self.open.pop(call_id, None)
-                self.completed, self.failure = self.completed + 1, None
-            case ModelCallFailed(request_id=call_id, failure=failure):
-                self.open.pop(call_id, None)
-                self.failure = failure if failure.kind in OUTAGES else self.failure
-            case ModelCallLost(request_id=call_id):
-                self.open.pop(call_id, None)
-                self.failure = GONE
+            case ModelCallRequested() as asked:
+                self.open[event.event_id] = asked.turn
+                if (asked.activation, asked.launch) == (self.activation, self.launch):
+                    self.mine.add(event.event_id)
+            case ModelCallCompleted() | ModelCallFailed() | ModelCallLost() as answer:
+                self.open.pop(answer.request_id, None)
+                if answer.request_id in self.mine:
+                    self._note_answer(answer)
+            case ModelCallRecalled() as recalled:
+                if (recalled.activation, recalled.launch) == (self.activation, self.launch):
+                    self.recalled, self.failure = self.recalled + 1, None
             case BudgetExhausted(scope=scope, limit=limit) if self.budget != "run":
                 self.budget, self.limit = scope, limit
             case _:
                 pass
 
+    def _note_answer(self, answer: ModelCallCompleted | ModelCallFailed | ModelCallLost) -> None:
+        match answer:
+            case ModelCallCompleted():
+                self.completed, self.failure = self.completed + 1, None
+            case ModelCallFailed(failure=failure):
+                self.failure = failure if failure.kind in OUTAGES else self.failure
+            case ModelCallLost():
+                self.failure = GONE
+
 
 async def settle(drive: Drive[LaunchedState], effect: SettleCalls) -> Outcome:  # noqa: ARG001  all is in the state
     """Wait until each call has an answer, or give it one."""
-    launch_id = drive.state.launch_id
-    if launch_id is None:
+    state = drive.state
+    if state.launch_id is None:
         return None
     conversation = drive.aggregate.sibling("model", drive.aggregate.key)
     log, clock = drive.shell.log_of("model"), drive.shell.clock
     await _tool_calls_over(log, clock, drive.aggregate, drive.attempt)
     until = clock.monotonic() + SETTLED_WITHIN_S
-    while (calls := await _calls(log, conversation)).open and clock.monotonic() < until:  # noqa: ASYNC110  another process states it
+    while (calls := await _read(log, conversation, state)).open and clock.monotonic() < until:  # noqa: ASYNC110  another process states it
         await asyncio.sleep(LOOK_EVERY_S)
     for call_id, turn in calls.open.items():
         await drive.append_sibling(conversation, Draft(ModelCallLost(request_id=call_id, turn=turn), call_id))
     settled = LaunchSettled(
-        launch_id=launch_id,
-        calls=calls.count,
+        launch_id=state.launch_id,
+        calls=len(calls.mine),
         completed=calls.completed,
+        recalled=calls.recalled,
         lost=len(calls.open),
-        failure=GONE if calls.open else calls.failure,
+        failure=GONE if calls.mine & calls.open.keys() else calls.failure,
         budget=calls.budget,
         limit=calls.limit,
     )
-    return Draft(settled, launch_id)
+    return Draft(settled, state.launch_id)
 
 
 async def _tool_calls_over(log: EventLog, clock: Clock, session: AggregateId, attempt: int) -> None:
@@ -119,8 +135,8 @@ async def _tool_calls_over(log: EventLog, clock: Clock, session: AggregateId, at
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def _calls(log: EventLog, conversation: AggregateId) -> Calls:
-    calls = Calls()
+async def _read(log: EventLog, conversation: AggregateId, state: LaunchedState) -> Calls:
+    calls = Calls(state.activation, state.launched_in)
     async for event in log.read(f"{conversation.prefix}.>"):
         calls.note(event)
     return calls

@@ -9,7 +9,7 @@ from actors.budget import Spent
 from schemas.base import Frozen
 from schemas.config import SimpleAgent
 from schemas.events import SessionRequested
-from schemas.sandboxes import NetworkPolicy, RemoteSandbox
+from schemas.sandboxes import NetworkPolicy, RemoteSandbox, SandboxConfig
 from schemas.tasks import Evidence
 from schemas.values import BlobRef, Failure, Message, ToolCall
 
@@ -111,11 +111,7 @@ class SessionState(Frozen):
     @property
     def reaches_out(self) -> bool:
         """Say whether commands can have an effect outside of the machine."""
-        sandbox = self.request.sandbox
-        if isinstance(sandbox, RemoteSandbox):
-            return sandbox.reaches_out
-        policy = getattr(sandbox, "network", None)
-        return bool(policy.agent.allow) if isinstance(policy, NetworkPolicy) else policy not in {None, "none"}
+        return reaches_out(self.request.sandbox)
 
     def ran(self, command: Command) -> SessionState:
         """Return the state with a command that came to its end, unless a checkpoint holds it already."""
@@ -150,3 +146,11 @@ class SessionState(Frozen):
     @property
     def _given(self) -> int:
         return len(self.request.task.messages) + bool(self.agent.system_prompt)
+
+
+def reaches_out(sandbox: SandboxConfig) -> bool:
+    """Say whether what runs in a sandbox can have an effect outside of it."""
+    if isinstance(sandbox, RemoteSandbox):
+        return sandbox.reaches_out
+    policy = getattr(sandbox, "network", None)
+    return bool(policy.agent.allow) if isinstance(policy, NetworkPolicy) else policy not in {None, "none"}

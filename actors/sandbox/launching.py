@@ -168,7 +168,7 @@ class LaunchHandlers:
             raise Permanent(msg)
         conversation = drive.aggregate.sibling("model", launch.asker.key)
         key = await asyncio.to_thread(gateway_key, self._keys)
-        token = mint(key, Grant(conversation, drive.attempt, request.activation))
+        token = mint(key, Grant(conversation, drive.attempt, request.activation, request.number))
         workspace = workspace_of(drive.state.request.sandbox)
         activation = activation_of(
             request.agent,

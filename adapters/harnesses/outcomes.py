@@ -49,24 +49,24 @@ def outcome(  # noqa: PLR0911  one return a case
     What the program tells of itself lies in files that the agent can write: it can make an end a failure, and never one of the model's,
     nor an outage an end. Whether the model answered is the gateway's word (`settled`).
     """
-    seen = seen.with_items(ended.asides)
+    seen, answered = seen.with_items(ended.asides), settled.completed + settled.recalled
     if settled.budget == "rollout":
-        return Evidence(answer=seen.answer, stop_reason=f"budget:{settled.limit}", turns=settled.completed)
+        return Evidence(answer=seen.answer, stop_reason=f"budget:{settled.limit}", turns=answered)
     if ended.ended_by == "timeout":
         message = f"the agent's program was not finished after {ended.duration_s:.0f} s"
         return Failure(kind="agent_timeout", message=message)
     if settled.failure is not None:
         return settled.failure
     complaint = seen.complaint if seen.complaint and seen.complaint.is_final else None
-    if complaint is not None and complaint.name == "steps" and settled.completed:
-        return Evidence(answer=seen.answer, stop_reason="max_steps", turns=settled.completed)
+    if complaint is not None and complaint.name == "steps" and answered:
+        return Evidence(answer=seen.answer, stop_reason="max_steps", turns=answered)
     if complaint is not None:
         return Failure(kind="agent_failed", message=f"the agent gave up: {complaint.text}")
     if ended.ended_by == "stopped" or ended.exit_code != 0:
         return Failure(kind="agent_failed", message=_ended_badly(ended, seen))
-    if settled.completed == 0:
+    if answered == 0:
         return Failure(kind="agent_failed", message="the agent's program ended well, and the model was never heard")
-    return Evidence(answer=seen.answer, stop_reason="stop", turns=settled.completed)
+    return Evidence(answer=seen.answer, stop_reason="stop", turns=answered)
 
 
 def _ended_badly(ended: LaunchEnded, seen: Seen) -> str:

@@ -85,7 +85,10 @@ def _check_program(config: RunConfig, agent: Program) -> None:
         msg = f"responses_create_params: {agent.type} chooses its sampling itself; model.sampling_overrides win over it"
         raise BadConfig(msg)
     try:
-        asking.check(agent, TaskInput(task_id="t", messages=(Message(role="user", content="a task"),)), config.sandbox)
+        task = TaskInput(task_id="t", messages=(Message(role="user", content="a task"),))
+        asking.check(agent, task, config.sandbox)
+        if elsewhere := config.checkpoints.restore_in:
+            asking.check(agent, task, elsewhere)
     except Unsupported as error:
         msg = f"agent: {error}"
         raise BadConfig(msg) from error

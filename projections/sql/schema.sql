@@ -61,7 +61,12 @@ create table verdicts (
 );
 create table model_call_requested (
     shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, key varchar, event_id varchar,
-    turn integer not null, tries integer not null, dialect varchar, parent_id varchar
+    turn integer not null, tries integer not null, dialect varchar, parent_id varchar, activation integer not null, launch integer not null
+);
+-- A recorded answer that a program was given again, in its launch of this number: the call_id is the answered call's.
+create table model_call_recalled (
+    shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, key varchar, event_id varchar,
+    call_id varchar not null, turn integer not null, activation integer not null, launch integer not null
 );
 -- state: completed, failed, lost. prompt_tokens and generated_tokens count ids that the backend gave, null where it gave none.
 create table model_call_answered (

@@ -16,13 +16,12 @@ from providers.models.backends import Incoming
 from providers.models.base import Target
 from providers.models.evidence import TokenEvidence
 from providers.models.openai_failures import failed
-from providers.models.recorded_answer import parts_of
+from providers.models.recorded_answer import reply_of
 from providers.models.replay import Tape, diverged, outcome_of
 from providers.models.replay_difference import first_turn_difference, parameter_difference, shared_turns
 from providers.models.replay_recording import RecordedCall, RecordedSession
 from schemas.config import ReplayModel as ReplayModelConfig
 from schemas.conversation import Reply, Request, TokenUsage
-from schemas.events import ModelCallCompleted
 from schemas.tokens import LogprobKind
 
 
@@ -75,7 +74,8 @@ class ReplayBackend:
         answer = outcome_of(recorded, self._tries(recorded), self._task_id, self._repeat)
         tokens = session.evidence(answer)
         self.logprob_kind = (tokens.logprob_kind or "raw") if tokens else None
-        yield Incoming(200, {}, self._chunks(_reply(answer, request, call_id), request, tokens))
+        reply = reply_of(answer, request.dialect, else_id=f"replay-{call_id}", else_model=request.model)
+        yield Incoming(200, {}, self._chunks(reply, request, tokens))
 
     def _found(self, session: RecordedSession, request: Request) -> RecordedCall:
         links = chained([turn_digest(turn.role, turn.parts) for turn in request.turns])
@@ -137,22 +137,3 @@ def _with_tokens(body: dict[str, Any], tokens: TokenEvidence) -> dict[str, Any]:
     ]
     told = {"token_ids": list(tokens.generated), "logprobs": {"content": content}}
     return {**body, "prompt_token_ids": list(tokens.prompt), "choices": [{**body["choices"][0], **told}]}
-
-
-def _reply(answer: ModelCallCompleted, request: Request, call_id: str) -> Reply:
-    usage = answer.usage
-    stop_reason = answer.stop_reason if answer.stop_sequence is None else "stop_sequence"
-    return Reply(
-        dialect=request.dialect,
-        id=answer.reply_id or f"replay-{call_id}",
-        model=answer.served_model or request.model,
-        parts=parts_of(answer),
-        stop_reason=stop_reason,
-        stop_sequence=answer.stop_sequence,
-        usage=TokenUsage(
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            cached_tokens=usage.cached_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-        ),
-    )

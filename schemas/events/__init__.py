@@ -55,6 +55,7 @@ from schemas.events.model import (
     ModelCallFailed,
     ModelCallLate,
     ModelCallLost,
+    ModelCallRecalled,
     ModelCallRequested,
 )
 from schemas.events.sandbox import (
@@ -101,6 +102,7 @@ __all__ = [
     "ModelCallFailed",
     "ModelCallLate",
     "ModelCallLost",
+    "ModelCallRecalled",
     "ModelCallRequested",
     "RequestParked",
     "RolloutFinished",

@@ -12,9 +12,10 @@ from schemas.values import Failure
 
 
 class LaunchRequested(Event):
-    """A session wants its agent's program run in its `number`-th sandbox, for its `activation`-th input: once at most.
+    """A session wants its agent's program run in its `number`-th sandbox, for its `activation`-th input: once at most in each.
 
-    The program is given `prompt`, and `system_prompt` as the agent's configuration says, and `timeout_s` to end. `model` is what it
+    In a sandbox that follows one that was lost it begins the activation anew, and is given the answers that are recorded for it. The
+    program is given `prompt`, and `system_prompt` as the agent's configuration says, and `timeout_s` to end. `model` is what it
     calls the model. Its token for the gateway is made where it is launched, and is in no event. The tools of its task are MCP servers
     to it, by the names of `mcp_grants`; with `has_tool_command`, it is given a command that calls them.
     """
@@ -90,7 +91,8 @@ class LaunchLost(Answer):
 class LaunchSettled(Event):
     """A program is over, and so are its calls of the model: all `calls` have an answer, `lost` of them only because nobody gave one.
 
-    `completed` of them were answered by the model; `failure` is what came of the last one, if that was no answer. `budget` says whose
+    `completed` of them were answered by the model, and `recalled` more were given the answers of an earlier launch; `lost` are also
+    what earlier launches left open. `failure` is what came of the last one, if that was no answer. `budget` says whose
     budget was used up, if one was, and `limit` which. `launch_id` is the launch's request.
     """
 
@@ -99,6 +101,7 @@ class LaunchSettled(Event):
     launch_id: str
     calls: int
     completed: int = 0
+    recalled: int = 0
     lost: int = 0
     failure: Failure | None = None
     budget: Literal["rollout", "run"] | None = None

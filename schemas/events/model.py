@@ -25,6 +25,7 @@ class ModelCallRequested(Event):
     `overrides` are the sampling parameters that the configuration put in place of the client's; `backend` is the address asked;
     `route` and `routing_digest` are which way a routing backend was told to take, and the digest of its configuration.
     `invocation` is what the client says of itself in a header, with the header's name: which thread, which sub-agent.
+    `activation` is the input that a program worked on, `launch` the number of its launch for that.
     """
 
     TYPE: ClassVar[str] = "model_call_requested.v1"
@@ -45,6 +46,8 @@ class ModelCallRequested(Event):
     route: str | None = None
     routing_digest: str | None = None
     invocation: str | None = None
+    activation: int = 1
+    launch: int = 1
 
 
 class ModelCallCompleted(Answer):
@@ -102,6 +105,21 @@ class ModelCallLost(Answer):
     TYPE: ClassVar[str] = "model_call_lost.v1"
 
     turn: int
+
+
+class ModelCallRecalled(Event):
+    """A program that was launched again asked what an earlier launch had asked, and was given that call's answer: no model was asked.
+
+    `call_id` is the answered call's request, `turn` its turn. `launch` is the number of the launch that was given the answer, for
+    its `activation`; it is given each answer once.
+    """
+
+    TYPE: ClassVar[str] = "model_call_recalled.v1"
+
+    call_id: str
+    turn: int
+    activation: int
+    launch: int
 
 
 class ModelCallLate(Event):

@@ -1,22 +1,33 @@
-"""Processes around an agent's own program, killed in the middle: it outlives its session's owner and the gateway, not its machine."""
+"""Processes around an agent's own program, killed in the middle: it outlives its session's owner and the gateway, not its machine.
+
+When the host that holds its sandbox is killed, it is launched again in another one, from where its activation began, and is given the
+answers that are recorded: what the model was asked is what it is asked in a run that nobody disturbs.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from adapters.harnesses.anew import without, written_anew
+from adapters.harnesses.table import HARNESSES
 from gym_bus.blobs import DirectoryBlobs
 from gym_bus.bus import Stored
+from gym_bus.errors import BusUnavailable
 from projections import violations
-from schemas.config import JsonlTaskset, OpenAIModel, Retries, RunConfig
+from providers.dialects.catalog import DIALECTS
+from providers.dialects.digests import turn_digest
+from schemas.config import HttpModel, JsonlTaskset, OpenAIModel, Retries, RunConfig
+from schemas.conversation import DialectName
 from schemas.envelope import Envelope
 from schemas.events import (
     LaunchEnded,
@@ -24,15 +35,17 @@ from schemas.events import (
     LaunchRequested,
     LaunchTold,
     ModelCallCompleted,
+    ModelCallRecalled,
     RolloutFinished,
     SandboxDestroyed,
     SandboxLost,
 )
-from schemas.harnesses import CodexAgent
+from schemas.harnesses import CodexAgent, PiAgent, Program
+from schemas.sandboxes import Checkpoints
 from tests.bench.stage import Stage, stage
 from tests.e2e.test_agent_programs import model_at, write_task
 from tests.support.logs import project
-from tests.support.model_script import ModelScript
+from tests.support.model_script import FAILING, MAKING, ModelScript
 from tests.support.real_run import REPOSITORY
 from tests.support.upstream import Upstream
 
@@ -46,36 +59,50 @@ SETTINGS: Final = {
 }
 HOSTS: Final = {"h0": "collector,harness,verifier", "h1": "sandbox", "g0": "gateway"}
 PACE_S: Final = 0.4
+CODEX: Final = CodexAgent(timeout_s=240)
+PI: Final = PiAgent(timeout_s=240)
+SLOW: Final = (f"{FAILING}; exit 1", f"sleep 6; {MAKING}")
+"""Commands of which the second is under way for long enough to be killed in the middle."""
 
 
-def config(url: str, tasks: Path) -> RunConfig:
+def config(agent: Program, url: str, tasks: Path, max_restores: int) -> RunConfig:
+    api: DialectName = HARNESSES[agent.type].dialect
+    model: HttpModel = OpenAIModel(api=api, policy_base_url=f"{url}/v1", policy_model_name="some-model")  # type: ignore[arg-type]
     return RunConfig(
         taskset=JsonlTaskset(jsonl_fpath=str(tasks)),
-        agent=CodexAgent(timeout_s=240),
-        model=OpenAIModel(api="responses", policy_base_url=f"{url}/v1", policy_model_name="some-model"),
+        agent=agent,
+        model=model,
         retries=Retries(max_attempts=4, backoff_s=0.1),
+        checkpoints=Checkpoints(max_restores=max_restores),
     )
 
 
 @asynccontextmanager
-async def place_with_model() -> AsyncIterator[tuple[Stage, Upstream]]:
-    """Give processes and a slow model, in the middle of a run of one rollout."""
+async def place_with_model(
+    agent: Program = CODEX, script: Sequence[str] = (), *, pace_s: float = PACE_S, max_restores: int = 3
+) -> AsyncIterator[tuple[Stage, Upstream]]:
+    """Give processes and a model, with a run of one rollout that has been asked for."""
+    dialect = HARNESSES[agent.type].dialect
+    answers = ModelScript(dialect, tuple(script)) if script else ModelScript(dialect)
     async with (
-        model_at("responses", ModelScript("responses"), pace_s=PACE_S) as (url, upstream),
+        model_at(dialect, answers, pace_s=pace_s) as (url, upstream),
         stage(hosts=0, projector=False, extra=SETTINGS) as place,
     ):
-        await begun(place, url)
+        for host_id, kinds in HOSTS.items():
+            place.spawn(host_id, kinds)
+        await place.ready()
+        await place.request(config(agent, url, write_task(place.data_dir), max_restores))
         yield place, upstream
 
 
-async def begun(place: Stage, url: str) -> None:
-    """Ask for a run of one rollout, and wait until its program has told of its first reply."""
-    for host_id, kinds in HOSTS.items():
-        place.spawn(host_id, kinds)
-    await place.ready()
-    await place.request(config(url, write_task(place.data_dir)))
+async def begun(place: Stage, replies: int = 1) -> None:
+    """Wait until the program has told of so many replies."""
     async with asyncio.timeout(120):
-        while not any(item.kind == "reply_done" for event in await told(place) for item in event.data.items):  # type: ignore[attr-defined]
+        while replies > sum(
+            item.kind == "reply_done"
+            for event in await told(place)
+            for item in event.data.items  # type: ignore[attr-defined]
+        ):
             await asyncio.sleep(0.1)
     assert left_of([event async for event in place.log.read("gym.evt.0.>")]), "it runs, and is seen"
 
@@ -84,12 +111,25 @@ async def told(place: Stage) -> list[Envelope]:
     return [event async for event in place.log.read("gym.evt.0.>") if isinstance(event.data, LaunchTold)]
 
 
-def killed(place: Stage, host_id: str) -> None:
-    """Kill a host, and start it again."""
-    child = place.children[host_id]
-    os.kill(child.pid, signal.SIGKILL)
-    child.wait(20)
-    place.spawn(host_id, HOSTS[host_id])
+async def killed(place: Stage, *host_ids: str) -> None:
+    """Kill hosts, and the bus if it is all of them; then start them again, and wait for the bus."""
+    if is_all := set(host_ids) == set(HOSTS):
+        place.server.stop(kill=True)
+    for host_id in host_ids:
+        os.kill(place.children[host_id].pid, signal.SIGKILL)
+    for host_id in host_ids:
+        place.children[host_id].wait(20)
+    if is_all:
+        place.server.ensure()
+    for host_id in host_ids:
+        place.spawn(host_id, HOSTS[host_id])
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(BusUnavailable):
+                await told(place)
+                await place.stream()
+                return
+            await asyncio.sleep(0.2)
 
 
 async def ended(place: Stage) -> tuple[Counter[type], list[Envelope]]:
@@ -103,8 +143,16 @@ async def ended(place: Stage) -> tuple[Counter[type], list[Envelope]]:
     return Counter(type(event.data) for event in events), events
 
 
-def calls(upstream: Upstream) -> int:
-    return sum("input" in body for body in upstream.bodies)
+def asked(upstream: Upstream) -> list[dict[str, Any]]:
+    """Return the bodies of the calls that the model was asked to answer."""
+    return [body for body in upstream.bodies if "input" in body or len(body.get("messages", ())) > 1]
+
+
+def questions(agent: Program, upstream: Upstream) -> list[list[str]]:
+    """Return what the model was asked, in the form in which neither a client's habits nor what it writes anew each time count."""
+    dialect, anew = DIALECTS[HARNESSES[agent.type].dialect], written_anew(agent.type)
+    turns = [[without(anew, turn) for turn in dialect.read_request(body).turns] for body in asked(upstream)]
+    return [[turn_digest(turn.role, turn.parts) for turn in conversation] for conversation in turns]
 
 
 def left_of(events: list[Envelope]) -> list[str]:
@@ -125,7 +173,8 @@ def left_of(events: list[Envelope]) -> list[str]:
 async def test_a_program_outlives_its_sessions_owner_and_the_gateway(killed_host: str) -> None:
     """Who takes the session over hears the rest of the same launch; nothing is launched or asked for twice."""
     async with place_with_model() as (place, upstream):
-        killed(place, killed_host)
+        await begun(place)
+        await killed(place, killed_host)
         counts, events = await ended(place)
         assert (counts[LaunchRequested], counts[LaunchEnded], counts[LaunchLost]) == (1, 1, 0)
         assert counts[RolloutFinished] == 1
@@ -133,17 +182,52 @@ async def test_a_program_outlives_its_sessions_owner_and_the_gateway(killed_host
         assert parts == list(range(1, len(parts) + 1))
         assert counts[ModelCallCompleted] == 3
         if killed_host == "h0":
-            assert calls(upstream) == 3, "the gateway lived, so nothing was asked twice"
+            assert len(asked(upstream)) == 3, "the gateway lived, so nothing was asked twice"
         assert left_of(events) == []
 
 
-async def test_a_program_dies_with_its_machine_and_both_attempts_stay_in_the_record() -> None:
+@pytest.mark.parametrize("hosts", [("h1",), tuple(HOSTS)], ids=["sandbox", "all"])
+@pytest.mark.parametrize("agent", [CODEX, PI], ids=lambda agent: agent.type)
+async def test_a_program_goes_on_in_another_machine(agent: Program, hosts: tuple[str, ...]) -> None:
+    """The same attempt: the answers that are recorded are given again, and the model is asked each question once, as if undisturbed."""
+    async with place_with_model(agent, SLOW, pace_s=0.0) as (place, upstream):
+        await ended(place)
+        undisturbed = questions(agent, upstream)
+    assert len(undisturbed) == 3
+    async with place_with_model(agent, SLOW, pace_s=0.0) as (place, upstream):
+        await begun(place, replies=2)
+        await killed(place, *hosts)
+        counts, events = await ended(place)
+        assert (counts[LaunchRequested], counts[LaunchEnded], counts[LaunchLost]) == (2, 1, 1)
+        assert (counts[SandboxLost], counts[SandboxDestroyed]) == (1, 2)
+        assert [event.attempt for event in events if isinstance(event.data, RolloutFinished)] == [1]
+        assert (counts[ModelCallCompleted], counts[ModelCallRecalled]) == (3, 2)
+        assert questions(agent, upstream) == undisturbed
+        assert left_of(events) == []
+
+
+async def test_a_call_that_was_under_way_when_the_machine_died_is_asked_again() -> None:
+    """It is a further try of the same call, in the same attempt; what was answered before is not asked for again."""
+    async with place_with_model() as (place, upstream):
+        await begun(place)
+        await killed(place, "h1")
+        counts, events = await ended(place)
+        assert counts[RolloutFinished] == 1
+        assert (counts[ModelCallCompleted], counts[LaunchLost]) == (3, 1)
+        assert 1 <= counts[ModelCallRecalled] <= 2
+        assert len(asked(upstream)) <= 4, "one may have been under way"
+        assert left_of(events) == []
+
+
+async def test_without_another_machine_both_attempts_stay_in_the_record() -> None:
     """Its end is unknown, so it is not graded: another attempt follows, in another machine, and nothing of the first is left."""
-    async with place_with_model() as (place, _):
-        killed(place, "h1")
+    async with place_with_model(max_restores=0) as (place, _):
+        await begun(place)
+        await killed(place, "h1")
         counts, events = await ended(place)
         assert (counts[LaunchRequested], counts[LaunchEnded], counts[LaunchLost]) == (2, 1, 1)
         assert (counts[SandboxLost], counts[SandboxDestroyed]) == (1, 2)
         attempts = [event.attempt for event in events if isinstance(event.data, RolloutFinished)]
         assert attempts == [1, 2]
+        assert counts[ModelCallRecalled] == 0
         assert left_of(events) == []

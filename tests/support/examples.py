@@ -263,6 +263,8 @@ _ALL: Final[tuple[Event, ...]] = (
         route="fast",
         routing_digest="d6",
         invocation="thread-id:7",
+        activation=2,
+        launch=3,
     ),
     events.ModelCallCompleted(
         request_id="q",
@@ -304,6 +306,7 @@ _ALL: Final[tuple[Event, ...]] = (
     ),
     events.ModelCallLost(request_id="q", turn=2),
     events.ModelCallLate(request_id="q", turn=2, parts=(Text(text="4"),), usage=Usage(output_tokens=1), was_shown=True),
+    events.ModelCallRecalled(call_id="m", turn=2, activation=3, launch=4),
     events.BudgetExhausted(scope="run", limit="cost_usd", allowed=20, used=20.5),
     events.SandboxCreated(
         request_id="q",
@@ -363,7 +366,7 @@ _ALL: Final[tuple[Event, ...]] = (
     events.LaunchFailed(request_id="q", failure=_FAILURE),
     events.LaunchLost(request_id="q", reason="gone"),
     events.LaunchSettled(
-        launch_id="q", calls=4, completed=2, lost=1, failure=_FAILURE, budget="rollout", limit="model_calls"
+        launch_id="q", calls=4, completed=2, recalled=3, lost=1, failure=_FAILURE, budget="rollout", limit="model_calls"
     ),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
     events.SandboxLent(request_id="q", borrower=_PARTY, right=3),

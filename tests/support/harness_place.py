@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import pytest
+from pydantic import Field, TypeAdapter
 
 from actors.gateway.serve import listening, server_for
 from adapters.harnesses.base import Activation, Harness, Plan, plan_for
@@ -25,7 +26,7 @@ from gym_bus.settings import Settings
 from providers.sandboxes import SandboxProvider
 from providers.sandboxes.bubblewrap import BubblewrapBox
 from providers.sandboxes.way_out import PORT
-from schemas.conversation import DialectName
+from schemas.harnesses import Program
 from schemas.sandboxes import Bubblewrap, SandboxLimits, SharedDirectory
 from tests.support.boxes import provider_with
 from tests.support.gateway_place import GatewayPlace, gateway_place
@@ -38,14 +39,14 @@ HOME: Final = "/tmp/agent"
 WORKSPACE: Final = "/box"
 PROMPT: Final = "--Please-- make hello.txt, in two steps."
 ENDED_WITHIN_S: Final = 240.0
+PROGRAMS: Final[TypeAdapter[Program]] = TypeAdapter(Annotated[Program, Field(discriminator="type")])
 
 
 @asynccontextmanager
-async def gateway_with(
-    tmp_path: Path, dialect: DialectName, answer: Answer
-) -> AsyncIterator[tuple[GatewayPlace, Path]]:
-    """Give a gateway whose model answers so, in `dialect`, and the gateway's unix socket."""
-    async with gateway_place(dialect, timeout_s=60) as place:
+async def gateway_with(tmp_path: Path, harness: Harness, answer: Answer) -> AsyncIterator[tuple[GatewayPlace, Path]]:
+    """Give a gateway with a session of a harness, whose model answers so, and the gateway's unix socket."""
+    agent: Program = PROGRAMS.validate_python({"type": harness.name})
+    async with gateway_place(harness.dialect, timeout_s=60, agent=agent) as place:
         place.upstream.answers = [answer]
         with listening(Settings(data_dir=tmp_path), tmp_path / "gw") as (sockets, where):
             server = server_for(place.gateway)
@@ -120,7 +121,7 @@ async def harness_place(harness: Harness, tmp_path: Path, answer: Answer | None 
     config = Bubblewrap(limits=limits, shared=await installed(harness, tmp_path))
     provider: SandboxProvider = await provider_with(config, tmp_path / "boxes")
     try:
-        async with gateway_with(tmp_path, harness.dialect, answer or ModelScript(harness.dialect)) as (place, socket):
+        async with gateway_with(tmp_path, harness, answer or ModelScript(harness.dialect)) as (place, socket):
             box = cast("BubblewrapBox", await provider.create(f"harness.{harness.name}.b1"))
             url = await box.open_way_out(socket, PORT)
             yield HarnessPlace(harness, place, box, f"{url}/a/{place.token}")

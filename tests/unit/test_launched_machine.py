@@ -9,6 +9,7 @@ import pytest
 
 from actors.harness.launched import OVERTIME_S, LaunchedMachine, LaunchedState
 from adapters.harnesses.table import HARNESSES
+from gym_bus.subjects import ANY
 from schemas.config import ScriptedModel
 from schemas.environment import TaskTool, ToolGrant
 from schemas.events import (
@@ -35,7 +36,7 @@ from schemas.events import (
     SessionRequested,
 )
 from schemas.harnesses import CodexAgent, HarnessName, MiniSweAgent, Program, ToldItem
-from schemas.sandboxes import Bubblewrap, Inline, SandboxLimits
+from schemas.sandboxes import Bubblewrap, Checkpoints, Inline, NetworkPolicy, SandboxConfig, SandboxLimits
 from schemas.tasks import TaskInput
 from schemas.values import BlobRef, Failure, Message, Sampling
 from tests.support.machine_case import Case, envelope
@@ -70,9 +71,22 @@ def new(**changes: Any) -> Case[LaunchedState]:
     return Case(LaunchedMachine(), LaunchedMachine().begin(envelope(request(**changes), "session")))
 
 
-def launched() -> Case[LaunchedState]:
+OOM = SandboxLost(reason="oom")
+
+
+def lost(number: int, data: SandboxLost = OOM) -> Any:
+    """Return the loss of a session's `number`-th machine."""
+    return envelope(data, f"lost{number}").replaced(actor="sandbox", key="b1" if number == 1 else f"b1-{number}")
+
+
+REACHING = NetworkPolicy.model_validate({"agent": {"allow": ["a.example"]}})
+ONCE = Checkpoints(max_restores=0)
+"""A session whose machine is not made again."""
+
+
+def launched(**changes: Any) -> Case[LaunchedState]:
     """Return a session whose program runs."""
-    case = new()
+    case = new(**changes)
     (box,) = case.decided
     case = case.given(("box", box), CREATED)
     (go,) = case.decided
@@ -146,7 +160,7 @@ def test_files_that_cannot_be_kept_are_the_agents_doing_only_if_that_is_said() -
 )
 def test_an_unknown_end_is_never_graded(event: Any, kind: str) -> None:
     """The machine is given back, then the session says why it failed; nothing that is heard later changes that."""
-    case = launched().given(TOLD, event)
+    case = launched(checkpoints=ONCE).given(TOLD, event)
     assert types(case) == [SandboxCloseRequested]
     assert "SettleCalls" not in case.does(), "the program may still call"
     case = case.given(CLOSING, ENDED, GONE)
@@ -157,12 +171,101 @@ def test_an_unknown_end_is_never_graded(event: Any, kind: str) -> None:
     assert failed.failure.kind == kind
 
 
-def test_a_lost_machine_fails_the_session() -> None:
-    case = launched().given(TOLD, envelope(SandboxLost(reason="oom"), "lost").replaced(actor="sandbox", key="b1"))
-    case = case.given(CLOSING, GONE, SETTLED)
+def test_a_lost_machine_fails_a_session_that_gets_no_other() -> None:
+    case = launched(checkpoints=ONCE).given(TOLD, lost(1), CLOSING, GONE, SETTLED)
     (failed,) = case.decided
     assert isinstance(failed, SessionFailed)
     assert failed.failure.kind == "sandbox_lost"
+
+
+LOST_LAUNCH = LaunchLost(request_id="go", reason="gone")
+
+
+@pytest.mark.parametrize("losses", [(lost(1), LOST_LAUNCH), (LOST_LAUNCH,), (LOST_LAUNCH, lost(1)), (lost(1),)])
+def test_a_program_is_launched_again_in_the_next_machine(losses: tuple[Any, ...]) -> None:
+    """Whichever loss is heard of first: once, from where its activation began, and what it had told counts no more."""
+    case = launched().given(TOLD, *losses)
+    back, wanted = case.decided
+    assert back == SandboxCloseRequested(number=1)
+    assert isinstance(wanted, SandboxRequested)
+    assert (wanted.number, wanted.restore, wanted.harness) == (2, None, "codex_agent")
+    case = case.given(("back", back), ("box2", wanted))
+    assert case.decided == []
+    case = case.given(SandboxDestroyed(request_id="back"), CREATED.replaced(request_id="box2", place="h4")).after_s(30)
+    (again,) = case.decided
+    assert isinstance(again, LaunchRequested)
+    assert (again.number, again.activation, again.prompt, again.timeout_s) == (2, 1, "Do it.", 70)
+    case = case.given(("go2", again), LOST_LAUNCH, TOLD.replaced(part=2))
+    assert (case.state.told, case.state.seen.replies, case.state.failure) == (0, 0, None)
+    case = case.given(TOLD.replaced(launch_id="go2"), ENDED.replaced(request_id="go2"))
+    assert case.given(SETTLED).decided == [], "the earlier launch's calls are not its own"
+    case = case.given(SETTLED.replaced(launch_id="go2", completed=0, recalled=2))
+    (completed,) = case.decided
+    assert isinstance(completed, ActivationCompleted)
+    assert (completed.evidence.answer, completed.evidence.turns) == ("Done.", 2)
+    case = case.given(("done", completed))
+    assert case.decided == [CheckpointRequested(number=2)]
+
+
+def test_who_takes_over_between_giving_back_and_asking_asks() -> None:
+    """One crash between the two appends leaves neither a machine that nobody gives back nor a session without one."""
+    case = launched().given(lost(1))
+    back, wanted = case.decided
+    case = case.given(("back", back)).taken_over()
+    assert case.decided == [wanted]
+    case = case.given(RunCancelled(request_id="x", reason="enough"), SETTLED)
+    assert types(case) == [SessionFailed]
+
+
+def test_machines_are_made_again_only_so_often() -> None:
+    case = launched(checkpoints=Checkpoints(max_restores=2))
+    for number in (1, 2):
+        case = case.given(lost(number))
+        back, wanted = case.decided
+        box, go = f"box{number}", f"go{number}"
+        case = case.given(back, (box, wanted), CREATED.replaced(request_id=box))
+        case = case.given((go, case.decided[0]))
+    case = case.given(lost(3))
+    assert case.decided == [SandboxCloseRequested(number=3)]
+    assert case.state.failure is not None
+    assert case.state.failure.kind == "sandbox_lost"
+
+
+def test_a_machine_lost_while_it_is_made_is_made_again() -> None:
+    case = new()
+    case = case.given(("box", case.decided[0]), lost(1))
+    assert types(case) == [SandboxCloseRequested, SandboxRequested]
+    assert [draft.place for draft in case.drafts] == [ANY, ANY], "where it was made is not known"
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "event"),
+    [
+        (Bubblewrap(network=REACHING), OOM),
+        (Bubblewrap(), SandboxLost(reason="restarted", is_replaced=True)),
+    ],
+)
+def test_what_cannot_be_done_twice_is_not(sandbox: SandboxConfig, event: SandboxLost) -> None:
+    """Commands that reach out, and a machine that another one has taken the name of."""
+    case = launched(sandbox=sandbox).given(lost(1, event))
+    assert types(case) == [SandboxCloseRequested]
+
+
+def test_a_machine_lost_after_its_programs_end_is_needed_for_files_only() -> None:
+    """An answer is graded without it; where files are handed in, the program runs again."""
+    words = TaskInput(task_id="t", messages=(Message(role="user", content="Do it."),))
+    case = launched(task=words).given(TOLD, ENDED, lost(1), LOST_LAUNCH)
+    assert case.decided == []
+    assert types(case.given(SETTLED)) == [ActivationCompleted]
+    assert types(launched().given(TOLD, ENDED, lost(1), SETTLED)) == [SandboxCloseRequested, SandboxRequested]
+
+
+def test_files_that_were_lost_after_the_activation_fail_the_session() -> None:
+    """An activation that is completed is not begun again."""
+    case = launched().given(TOLD, ENDED, SETTLED)
+    case = case.given(("done", case.decided[0]), lost(1))
+    assert types(case) == [SandboxCloseRequested]
+    assert case.state.failure is not None
 
 
 def test_a_machine_that_was_not_made_fails_the_session() -> None:
@@ -273,3 +376,39 @@ def test_a_task_without_tools_grants_nothing() -> None:
 def test_configuration_and_table_know_the_same_programs() -> None:
     configured = {kind.model_fields["type"].default for kind in get_args(Program)}
     assert configured == set(get_args(HarnessName)) == set(HARNESSES)
+
+
+def test_nothing_is_asked_for_twice_wherever_the_log_ends() -> None:
+    """Whoever takes over after any event of a session with two machines states nothing that is in the log already."""
+    case = new()
+    stated: set[tuple[str, str | None, str]] = set()
+
+    def state(event_id: str, nth: int = 0) -> None:
+        nonlocal case
+        names = [(d.data.TYPE, d.cause, d.tag) for d in case.taken_over().drafts]
+        assert not stated.intersection(names)
+        stated.add(names[nth])
+        case = case.given((event_id, case.drafts[nth].data))
+
+    def hear(*events: Any) -> None:
+        nonlocal case
+        for event in events:
+            case = case.given(event)
+            assert not stated.intersection((d.data.TYPE, d.cause, d.tag) for d in case.taken_over().drafts)
+
+    state("box")
+    hear(CREATED)
+    state("go")
+    hear(TOLD, lost(1), LOST_LAUNCH)
+    state("back")
+    state("box2")
+    hear(SandboxDestroyed(request_id="back"), CREATED.replaced(request_id="box2"))
+    state("go2")
+    hear(TOLD.replaced(launch_id="go2"), ENDED.replaced(request_id="go2"), SETTLED.replaced(launch_id="go2"))
+    state("done")
+    state("keep")
+    hear(CheckpointSaved(request_id="keep", snapshot=REF, files=1, bytes=3, stored_bytes=3, duration_s=0.1))
+    state("back2")
+    hear(SandboxDestroyed(request_id="back2"))
+    state("closed")
+    assert case.is_done

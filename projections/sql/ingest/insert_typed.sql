@@ -58,8 +58,14 @@ from (select *, json_extract_string(data, fields()) as x from staged where fit a
 
 -- types: model_call_requested.v1
 insert into model_call_requested
-select shard, seq, recorded_at, p[4], p[5], attempt, p[7], event_id, field(x, 'turn'), field(x, 'tries'), field(x, 'dialect'), field(x, 'parent_id')
+select shard, seq, recorded_at, p[4], p[5], attempt, p[7], event_id, field(x, 'turn'), field(x, 'tries'), field(x, 'dialect'), field(x, 'parent_id'),
+    coalesce(field(x, 'activation')::integer, 1), coalesce(field(x, 'launch')::integer, 1)
 from (select *, json_extract_string(data, fields()) as x from staged where fit and type = 'model_call_requested.v1');
+
+-- types: model_call_recalled.v1
+insert into model_call_recalled
+select shard, seq, recorded_at, p[4], p[5], attempt, p[7], event_id, field(x, 'call_id'), field(x, 'turn'), field(x, 'activation'), field(x, 'launch')
+from (select *, json_extract_string(data, fields()) as x from staged where fit and type = 'model_call_recalled.v1');
 
 -- types: model_call_completed.v1 model_call_failed.v1 model_call_lost.v1
 insert into model_call_answered

@@ -20,7 +20,7 @@ select type, case when fields = '' then [] else string_split(fields, ', ') end a
     ('verdict_issued.v1', 'request_id text, reward double'),
     ('verdict_failed.v1', 'request_id text, failure.kind text, failure.message text, reward double?'),
     ('rollout_finished.v1', 'state text, reward double?, retry_at timestamp?'),
-    ('model_call_requested.v1', 'turn integer, tries integer'),
+    ('model_call_requested.v1', 'turn integer, tries integer, activation integer?, launch integer?'),
     ('model_call_completed.v1', 'request_id text, turn integer, stop_reason text, duration_s double, retry_in_s double?, '
         || 'first_token_s double?, queue_s double?, cost_usd double?, tokens.shared bigint?, '
         || 'usage.input_tokens bigint?, usage.output_tokens bigint?, usage.cached_tokens bigint?, usage.reasoning_tokens bigint?'),
@@ -29,6 +29,7 @@ select type, case when fields = '' then [] else string_split(fields, ', ') end a
     ('model_call_lost.v1', 'request_id text, turn integer, duration_s double?, retry_in_s double?, '
         || 'first_token_s double?, queue_s double?, cost_usd double?, tokens.shared bigint?'),
     ('model_call_late.v1', ''),
+    ('model_call_recalled.v1', 'call_id text, turn integer, activation integer, launch integer'),
     ('budget_exhausted.v1', ''),
     ('tool_call_requested.v1', 'call_id text, turn integer, index integer, tool text, tries integer?, number integer?'),
     ('tool_call_rejected.v1', ''),

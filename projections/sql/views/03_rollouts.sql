@@ -67,6 +67,7 @@ select
     case when e.attempt = b.attempt and f.run_id is null then e.retry_at end as retry_at,
     coalesce(s.turns, c.turns, 0) as turns, coalesce(t.tool_calls, 0) as tool_calls, coalesce(c.model_calls, 0) as model_calls,
     coalesce(c.tries, 0) as tries, coalesce(c.lost_calls, 0) as lost_calls,
+    coalesce(p.calls_recalled, 0) as calls_recalled, coalesce(p.calls_repaid, 0) as calls_repaid,
     coalesce(c.input_tokens, 0)::bigint as input_tokens, coalesce(c.output_tokens, 0)::bigint as output_tokens,
     coalesce(c.cached_tokens, 0)::bigint as cached_tokens, coalesce(c.reasoning_tokens, 0)::bigint as reasoning_tokens,
     s.answer, s.stop_reason, g.failure_reason, g.components, g.verifier_version, b.started_at,
@@ -78,6 +79,7 @@ left join begun b on b.run_id = i.run_id and b.rollout_id = i.rollout_id
 left join rollout_endings e on e.run_id = i.run_id and e.rollout_id = i.rollout_id
 left join retries r on r.run_id = i.run_id and r.rollout_id = i.rollout_id
 left join calls c on c.run_id = i.run_id and c.rollout_id = i.rollout_id and c.attempt = b.attempt
+left join recalls p on p.run_id = i.run_id and p.rollout_id = i.rollout_id and p.attempt = b.attempt
 left join tools t on t.run_id = i.run_id and t.rollout_id = i.rollout_id and t.attempt = b.attempt
 left join sessions s on s.run_id = i.run_id and s.rollout_id = i.rollout_id and s.attempt = b.attempt
 left join graded g on g.run_id = i.run_id and g.rollout_id = i.rollout_id and g.attempt = b.attempt

@@ -1,12 +1,14 @@
 -- What agents' own programs did (docs/harnesses.md). `trajectory` is their own account, a row for each thing they told, in order; what the
--- model was asked and answered is in `model_calls`. `launches` has a row a launch; one without an end is under way, or its run was cut off.
+-- model was asked and answered is in `model_calls`. A program whose sandbox was lost is launched again in the next one: `number` is which, and
+-- what it told in the one before stays. `launches` has a row a launch; one without an end is under way, or its run was cut off.
 create or replace view trajectory as
 select
     run_id, rollout_id, attempt, recorded_at, (data->>'$.launch_id') as launch_id, try_cast(data->>'$.part' as integer) as part, item.place,
     item.told->>'$.kind' as kind, item.told->>'$.name' as name, item.told->>'$.id' as id, item.told->>'$.text' as text,
     try_cast(item.told->>'$.exit_code' as integer) as exit_code, try_cast(item.told->>'$.is_error' as boolean) as is_error,
     try_cast(item.told->>'$.duration_s' as double) as duration_s, try_cast(item.told->>'$.input_tokens' as bigint) as input_tokens,
-    try_cast(item.told->>'$.output_tokens' as bigint) as output_tokens, shard, seq
+    try_cast(item.told->>'$.output_tokens' as bigint) as output_tokens,
+    coalesce(try_cast(nullif(split_part(key, '-', 2), '') as integer), 1) as number, shard, seq
 from (
     select *, unnest(list_transform(from_json(data->'$.items', '["json"]'), lambda told, place: {told: told, place: place})) as item
     from events where type = 'launch_told.v1'
@@ -15,6 +17,7 @@ from (
 create or replace view launches as
 select
     asked.run_id, asked.rollout_id, asked.attempt, asked.data->>'$.agent.type' as agent, try_cast(asked.data->>'$.activation' as integer) as activation,
+    coalesce(try_cast(asked.data->>'$.number' as integer), 1) as number,
     asked.recorded_at as asked_at, ended.recorded_at as ended_at,
     case ended.type
         when 'launch_ended.v1' then 'ended' when 'launch_failed.v1' then 'not started' when 'launch_lost.v1' then 'lost' else 'open'

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from starlette.responses import JSONResponse
 
+from actors.gateway.grants import mint
 from projections.samples import Rebuilt, Sample, check, rebuild
 from schemas.events import ModelCallCompleted
 from tests.support.gateway_calls import post
-from tests.support.gateway_place import GatewayPlace, gateway_place
+from tests.support.gateway_place import KEY, GatewayPlace, gateway_place
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 Turns = list[tuple[str, str]]
@@ -108,3 +111,25 @@ async def test_thoughts_that_leave_the_history_make_rewritten_rows() -> None:
     assert made.trained == sum(
         len(data.tokens.generated) for data in done if isinstance(data, ModelCallCompleted) and data.tokens
     )
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["the same", "another result"])
+async def test_an_answer_that_is_given_again_is_trained_once(changed: bool) -> None:
+    """A launch that follows a lost one makes one row with it, or another from where it is told something else: no token twice."""
+    engine = Engine()
+    async with gateway_place() as place:
+        place.backend.logprob_kind = "raw"  # type: ignore[misc]
+        place.upstream.answers = [engine]
+        first = await say(place, [("system", "help"), ("user", "hello")])
+        await say(place, [*first, ("user", "it took 1 s")])
+        again = mint(KEY, replace(place.grant, launch=2))
+        first = await say(place, [("system", "help"), ("user", "hello")], token=again)
+        second = await say(place, [*first, ("user", "it took 2 s" if changed else "it took 1 s")], token=again)
+        await say(place, [*second, ("user", "on")], token=again)
+        made = rebuilt(place)
+    assert len(engine.seen) == (4 if changed else 3)
+    assert made.trained == sum(len(generated) for _, generated in engine.seen)
+    assert made.excluded == ()
+    main, *others = made.samples
+    assert list(main.token_ids) == [*engine.seen[-1][0], *engine.seen[-1][1]]
+    assert [sample.relation for sample in others] == (["branch"] if changed else [])
