@@ -34,7 +34,7 @@ lint: dev ## the checks without the tests
 	$(PYTEST) -q tests/test_tidy.py
 	$(BIN)/python scripts/dead_code.py
 
-harness: dev bwrap ## run the agents that are too large for `make test`: they are installed first
+harness: dev bwrap docker ## run the agents that are too large for `make test`: they are installed first
 	$(PYTEST) -m harness tests/e2e
 
 bench: dev bwrap docker ## measure; prints a table

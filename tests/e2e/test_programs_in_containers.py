@@ -1,0 +1,57 @@
+"""Agents' own programs in containers: the same runs as in bubblewrap, in an image of Debian with Python (`scripts/python_image`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from adapters.harnesses.table import HARNESSES
+from tests.e2e.test_agent_programs import SCRIPTS, asked, model_at, rows, write_task
+from tests.support.engine import USER
+from tests.support.model_script import ModelScript
+from tests.support.real_run import REPOSITORY, RealRun
+
+pytestmark = pytest.mark.harness
+IMAGE: Final = "gymbus/python:1"
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    """Return the image, which is made at first use: a minute or two."""
+    subprocess.run(["sh", str(REPOSITORY / "scripts/python_image")], check=True, timeout=900)
+    return IMAGE
+
+
+@pytest.fixture
+async def run(tmp_path: Path, image: str) -> AsyncIterator[RealRun]:
+    """Give a data directory."""
+    assert image
+    made = RealRun(tmp_path, {"GYM_BUS_PROGRAMS_DIR": str(REPOSITORY / ".gym-bus")})
+    write_task(tmp_path)
+    yield made
+    await asyncio.to_thread(made.stop)
+
+
+@pytest.mark.parametrize("name", sorted(HARNESSES))
+async def test_a_program_does_a_task_in_a_container(run: RealRun, name: str) -> None:
+    """Through the door to the gateway, without a network, as a user without rights; its files are graded in a fresh container."""
+    dialect = HARNESSES[name].dialect
+    script = ModelScript(dialect, SCRIPTS[name]) if name in SCRIPTS else ModelScript(dialect)
+    container = ("sandbox.type=docker", f"sandbox.image={IMAGE}", f"sandbox.user={USER}")
+    async with model_at(dialect, script) as (url, upstream):
+        done = await asyncio.to_thread(run.cli, *asked(run, name, url, *container), timeout_s=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = [json.loads(line) for line in (run.directory / "out/rollouts.jsonl").read_text().splitlines()]
+    assert [row["reward"] for row in results] == [1.0]
+    (launch,) = rows(run, "select * from launches")
+    assert (launch["state"], launch["exit_code"], launch["replies"]) == ("ended", 0, 3)
+    assert launch["tool_calls"] == len(script.commands)
+    assert sum("input" in body or "messages" in body for body in upstream.bodies) == 3
+    held = run.cli("doctor")
+    assert held.returncode == 0, held.stdout
