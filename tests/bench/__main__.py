@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 import uvloop
 
-from tests.bench import append, box_work, boxes, command_line, faults, gateway, projector, throughput, warm
+from tests.bench import append, box_work, boxes, command_line, faults, gateway, harness, projector, throughput, warm
 from tests.bench.report import OTHERS, Record, busy_cores, load_average, loop_ms, print_table, save
 
 Measure = Callable[..., Awaitable[dict[str, float]]]
@@ -176,6 +176,18 @@ FAMILIES: Final = {
     "box_held": Family(
         box_work.measure_held,
         ("sandbox_held_boxes", "sandbox_held_made_s", "sandbox_held_all_run_s", "sandbox_held_mib_each"),
+        1,
+    ),
+    "harness": Family(
+        harness.measure,
+        (
+            "harness_start_ratio",
+            *(
+                f"harness_{what}_{name}"
+                for name in harness.AGENTS
+                for what in ("start_ratio", "start_ms", "bare_start_ms")
+            ),
+        ),
         1,
     ),
     "projector": Family(

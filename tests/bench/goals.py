@@ -70,6 +70,12 @@ GOALS: Final = {
     "takeover_s": at_most(4, "not measured; NeMo Gym hangs when its agent server is killed"),
     "takeover_run_s": Goal(),
     "takeover_rollout_s": Goal(),
+    "harness_start_ratio": at_most(1.15),
+    **{
+        f"harness_{what}_{name}": Goal()
+        for name in ("codex", "pi")
+        for what in ("start_ratio", "start_ms", "bare_start_ms")
+    },
     "projector_events_per_s": at_least(20_000),
     "projector_bare_events_per_s": Goal(),
     "projector_ratio": at_least(0.5),
