@@ -6,6 +6,7 @@ from typing import Final
 
 from actors.sandbox.door import GatewayUnreachable
 from adapters.harnesses.installing import InstallFailed
+from adapters.harnesses.launching import Unlaunchable
 from gym_bus.errors import GymBusError
 from providers.sandboxes.base import SandboxUnavailable
 from schemas.values import Failure
@@ -19,6 +20,8 @@ def seed_failure(error: Exception) -> Failure:
     match error:
         case SandboxUnavailable():
             return Failure(kind="sandbox_unavailable", message=str(error), stage="seed")
+        case Unlaunchable():
+            return Failure(kind="unsupported", message=str(error), stage="seed", terminal=True)
         case GatewayUnreachable():
             return Failure(kind="gateway_unreachable", message=str(error), stage="seed")
         case InstallFailed():

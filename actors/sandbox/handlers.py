@@ -14,6 +14,7 @@ from actors.sandbox.held import HeldBox
 from actors.sandbox.making import Maker
 from actors.sandbox.staging import contents_of, stage
 from actors.sandbox.tooling import Tooling
+from adapters.harnesses.launching import launchable, prepare
 from gym_bus.errors import GymBusError
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
@@ -64,6 +65,8 @@ class BoxHandlers:
             url = None
             if request.gateway:
                 url = await self._doors.open(held.box, request.sandbox, request.gateway, request_id)
+            if request.harness:
+                await prepare(launchable(held.box))
         except SEED_ERRORS as error:
             failure = seed_failure(error)
         else:

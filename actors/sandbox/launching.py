@@ -17,15 +17,14 @@ from actors.sandbox.held import HeldBox
 from actors.sandbox.launches import FollowLaunch, OpenLaunch
 from adapters.harnesses.asking import Reached, activation_of
 from adapters.harnesses.base import Plan, plan_for
-from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Receipt
+from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Receipt, launchable
 from adapters.harnesses.running import Following, begin
 from adapters.harnesses.table import HARNESSES
 from adapters.harnesses.told import size_of, told
 from gym_bus.errors import GymBusError, Permanent
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
-from providers.sandboxes.base import Box, BoxLost
-from providers.sandboxes.capabilities import WithDetached, WithFiles
+from providers.sandboxes.base import BoxLost
 from schemas.events import LaunchEnded, LaunchFailed, LaunchLost, LaunchTold
 from schemas.harnesses import ToldItem
 from schemas.sandboxes import workspace_of
@@ -181,7 +180,9 @@ class LaunchHandlers:
         )
         plan = plan_for(HARNESSES[request.agent.type], activation)
         async with asyncio.timeout(BEGUN_WITHIN_S):
-            return await GoingLaunch.begun(_able(held.box), plan, f"l{launch.request_id}", workspace, request.timeout_s)
+            return await GoingLaunch.begun(
+                launchable(held.box), plan, f"l{launch.request_id}", workspace, request.timeout_s
+            )
 
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""
@@ -201,10 +202,3 @@ async def _next(going: GoingLaunch, request_id: str, part: int) -> Draft:
     with contextlib.suppress(GymBusError):  # the machine's end removes it too
         await going.launch.close()
     return Draft(ended, request_id)
-
-
-def _able(box: Box) -> Any:
-    if not (isinstance(box, WithFiles) and isinstance(box, WithDetached)):
-        msg = "no program can be launched in this type of sandbox: choose another `sandbox.type`"
-        raise Permanent(msg)
-    return box

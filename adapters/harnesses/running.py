@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 import tempfile
 from collections import Counter
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from adapters.harnesses.base import Plan, Trace
-from adapters.harnesses.launching import Launch, LaunchBox, Order
+from adapters.harnesses.launching import Launch, LaunchBox, Order, prepare
 from adapters.harnesses.launching.launch import READ_MAX_BYTES
 from adapters.harnesses.lines import Faults
 from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, Reader
@@ -31,13 +33,6 @@ async def begin(
     if plan.stdin is not None:
         stdin = f"{launch.directory}/stdin"
         files[stdin] = plan.stdin
-    made = await box.exec(f"mkdir -p {shlex.quote(cwd)}", key=f"{launch_id}:cwd", timeout_s=PUT_WITHIN_S)
-    if made.exit_code != 0:
-        raise Permanent(f"launch {launch_id}: {cwd} is no directory: {made.output.strip()[-200:]}")
-    for path, content in files.items():
-        await put_text(box, content, path)
-    for path, content in plan.programs.items():
-        await put_text(box, content, path, mode=0o700)
     order = Order(
         launch_id=launch_id,
         argv=plan.argv,
@@ -47,8 +42,28 @@ async def begin(
         grace_s=grace_s,
         stdin=stdin,
     )
-    await launch.start(order)
+    await _all(
+        _ready(box, launch_id, cwd),
+        launch.bring(order),
+        *(put_text(box, content, path) for path, content in files.items()),
+        *(put_text(box, content, path, mode=0o700) for path, content in plan.programs.items()),
+    )
+    await launch.go(order)
     return launch
+
+
+async def _ready(box: LaunchBox, launch_id: str, cwd: str) -> None:
+    await prepare(box)
+    made = await box.exec(f"mkdir -p {shlex.quote(cwd)}", key=f"{launch_id}:cwd", timeout_s=PUT_WITHIN_S)
+    if made.exit_code != 0:
+        raise Permanent(f"launch {launch_id}: {cwd} is no directory: {made.output.strip()[-200:]}")
+
+
+async def _all(*works: Coroutine[Any, Any, None]) -> None:
+    """Do all at once; raises the first of what goes wrong, when all are over."""
+    for outcome in await asyncio.gather(*works, return_exceptions=True):
+        if outcome is not None:
+            raise outcome
 
 
 async def put_text(box: LaunchBox, content: str, path: str, mode: int = 0o600) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adapters.harnesses.launching.launch import Launch, LaunchBox, LaunchUnknown, require_python
+from adapters.harnesses.launching.launch import Launch, LaunchBox, LaunchUnknown, Unlaunchable, launchable, prepare
 from adapters.harnesses.launching.order import Order
 from adapters.harnesses.launching.receipt import Receipt
 
-__all__ = ["Launch", "LaunchBox", "LaunchUnknown", "Order", "Receipt", "require_python"]
+__all__ = ["Launch", "LaunchBox", "LaunchUnknown", "Order", "Receipt", "Unlaunchable", "launchable", "prepare"]

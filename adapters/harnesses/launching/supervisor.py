@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import glob
 import json
 import os
 import selectors
-import shutil
 import signal
 import stat
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 UNCLAIMED, RUNNING, ENDED, UNKNOWN, ABSENT, BUSY, NO_FILE = 0, 10, 11, 12, 13, 14, 44
 SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
@@ -357,6 +358,8 @@ def look(directory: Path) -> int:
 
 def close(directory: Path) -> int:
     """Remove DIR, whose name changes first: nobody can begin in there any more."""
+    import shutil  # noqa: PLC0415  what is not needed to run is loaded where it is used: this begins in a few milliseconds
+
     closed = directory.with_name(directory.name + ".closed")
     try:
         found = claim(directory)
@@ -377,9 +380,18 @@ def close(directory: Path) -> int:
     return 0
 
 
+def matching(pattern: str) -> list[str]:
+    """Return the paths that match, the last by name first."""
+    if not any(sign in pattern for sign in "*?["):
+        return [pattern]
+    import glob  # noqa: PLC0415  the same
+
+    return sorted(glob.glob(pattern), reverse=True)
+
+
 def part(target: Path, pattern: str, offset: int, size: int) -> int:
     """Copy a part of a file to where it can be fetched; nothing that is no regular file is waited for."""
-    for path in sorted(glob.glob(pattern), reverse=True):
+    for path in matching(pattern):
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:

@@ -17,7 +17,8 @@ from typing import cast
 
 import pytest
 
-from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Order, Receipt
+from actors.sandbox.failures import seed_failure
+from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Order, Receipt, Unlaunchable, prepare
 from adapters.harnesses.launching import supervisor as the_supervisor
 from adapters.harnesses.launching.launch import Standing
 from gym_bus.errors import Permanent
@@ -260,7 +261,7 @@ async def test_a_killed_supervisor_leaves_no_receipt(box: LaunchBox) -> None:
     async with asyncio.timeout(10):
         while not processes_with(sleep):
             await asyncio.sleep(0.02)
-    os.kill(on_this_host(f"{launch.directory}/supervisor.py run"), signal.SIGKILL)
+    os.kill(on_this_host(f"supervisor.py run {launch.directory}"), signal.SIGKILL)
     with pytest.raises(LaunchUnknown, match="without a receipt"):
         await launch.wait(20)
     assert await Launch(box, "l1").standing() is Standing.UNKNOWN
@@ -296,7 +297,7 @@ async def test_a_receipt_that_is_none(box: LaunchBox, spoil: str) -> None:
     launch = Launch(box, "l1")
     await launch.start(shell("echo on; sleep 30"))
     await until_printed(launch, b"on")
-    os.kill(on_this_host(f"{launch.directory}/supervisor.py run"), signal.SIGKILL)
+    os.kill(on_this_host(f"supervisor.py run {launch.directory}"), signal.SIGKILL)
     await box.exec(f"cd {launch.directory}; {spoil}", key="k", timeout_s=10)
     with pytest.raises(LaunchUnknown):
         await launch.wait(20)
@@ -353,7 +354,9 @@ async def test_closing(box: LaunchBox) -> None:
     await box.put(SUPERVISOR, "/tmp/late.py")
     late = await box.exec(f"python3 -I /tmp/late.py run {launch.directory}", key="k", timeout_s=10)
     assert late.exit_code == the_supervisor.ABSENT
-    assert (await box.exec("cat /tmp/kept; ls /tmp/gym-bus-launches", key="k", timeout_s=10)).output == "kept\n"
+    assert (
+        await box.exec("cat /tmp/kept; ls /tmp/gym-bus-launches", key="k", timeout_s=10)
+    ).output == "kept\nsupervisor.py\n"
 
 
 async def test_closing_what_was_half_closed(box: LaunchBox) -> None:
@@ -362,7 +365,7 @@ async def test_closing_what_was_half_closed(box: LaunchBox) -> None:
     await receipt_of(box, shell("true"))
     await box.exec(f"mv {launch.directory} {launch.directory}.closed", key="k", timeout_s=10)
     await launch.close()
-    assert (await box.exec("ls /tmp/gym-bus-launches", key="k", timeout_s=10)).output == ""
+    assert (await box.exec("ls /tmp/gym-bus-launches", key="k", timeout_s=10)).output == "supervisor.py\n"
 
 
 @pytest.mark.parametrize("kind", [DOCKER])
@@ -371,8 +374,12 @@ async def test_an_image_without_python(kind: str, tmp_path: Path) -> None:
     provider = await provider_of(kind, tmp_path / "boxes")
     try:
         box = cast("LaunchBox", await provider.create(f"launching.{os.getpid()}.b2"))
-        with pytest.raises(Permanent, match="image lacks a usable `python3`"):
-            await Launch(box, "l1").start(shell("true"))
+        with pytest.raises(Unlaunchable, match="image lacks a usable `python3`") as refused:
+            await prepare(box)
+        failure = seed_failure(refused.value)
+        assert (failure.kind, failure.terminal) == ("unsupported", True), (
+            "a machine is refused before it is given to anybody"
+        )
     finally:
         await provider.aclose()
 
