@@ -17,7 +17,19 @@ from typing import Final
 import structlog
 import uvloop
 
-from tests.bench import append, box_work, boxes, command_line, faults, gateway, harness, projector, throughput, warm
+from tests.bench import (
+    append,
+    box_work,
+    boxes,
+    command_line,
+    faults,
+    gateway,
+    harness,
+    held,
+    projector,
+    throughput,
+    warm,
+)
 from tests.bench.report import OTHERS, Record, busy_cores, load_average, loop_ms, print_table, save
 
 Measure = Callable[..., Awaitable[dict[str, float]]]
@@ -187,6 +199,18 @@ FAMILIES: Final = {
                 for name in harness.AGENTS
                 for what in ("start_ratio", "start_ms", "bare_start_ms")
             ),
+        ),
+        1,
+    ),
+    "held": Family(
+        held.measure,
+        (
+            "held_activations",
+            "held_redeliveries_due",
+            "held_begun_again",
+            "held_asked_again",
+            "held_core_share",
+            "held_mb",
         ),
         1,
     ),

@@ -71,6 +71,12 @@ GOALS: Final = {
     "takeover_run_s": Goal(),
     "takeover_rollout_s": Goal(),
     "harness_start_ratio": at_most(1.15),
+    "held_activations": at_least(2_000),
+    "held_redeliveries_due": Goal(),
+    "held_begun_again": at_most(0),
+    "held_asked_again": at_most(0),
+    "held_core_share": Goal(),
+    "held_mb": Goal(),
     **{
         f"harness_{what}_{name}": Goal()
         for name in ("codex", "pi")
