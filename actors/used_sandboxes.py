@@ -8,11 +8,13 @@ from typing import Final
 import structlog
 from pydantic import TypeAdapter, ValidationError
 
-from schemas.sandboxes import SandboxConfig
+from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
 
 log = structlog.get_logger(__name__)
 
 KEPT: Final = 64
+ANY: Final = "any"
+"""An image that no machine is made of."""
 _CONFIG: Final[TypeAdapter[SandboxConfig]] = TypeAdapter(SandboxConfig)
 
 
@@ -26,7 +28,7 @@ class UsedSandboxes:
 
     def add(self, config: SandboxConfig) -> None:
         """Remember one before its first machine is made."""
-        line = _CONFIG.dump_json(config).decode()
+        line = _CONFIG.dump_json(_place(config)).decode()
         if line not in self._known and line not in self._lines():
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("a", encoding="utf-8") as file:
@@ -45,3 +47,14 @@ class UsedSandboxes:
 
     def _lines(self) -> list[str]:
         return self._path.read_text(encoding="utf-8").splitlines() if self._path.exists() else []
+
+
+def _place(config: SandboxConfig) -> SandboxConfig:
+    """Return where machines are looked for: what tasks say of theirs makes no other place, and must not push one out."""
+    match config:
+        case Bubblewrap():
+            return Bubblewrap()
+        case Docker():
+            return Docker(image=ANY, socket=config.socket)
+        case _:
+            return config

@@ -410,6 +410,11 @@ class RunConfig(Frozen):
     limit: int | None = Field(default=None, ge=1)
     shards: int = Field(default=1, ge=1, le=64)
 
+    @property
+    def model_label(self) -> str:
+        """Return what results say of the model, also if there is none that anybody asks."""
+        return "none is asked" if isinstance(self.agent, OracleAgent | NopAgent) else self.model.label
+
     @model_validator(mode="after")
     def _money_can_be_counted(self) -> Self:
         """Refuse a budget of money that nothing would ever be counted against."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from schemas.base import Frozen
 from schemas.sandboxes import Bubblewrap, Docker, Layout, Reach, SandboxConfig
@@ -45,7 +45,7 @@ class Machine(Frozen):
 
 
 def fitted(sandbox: SandboxConfig, machine: Machine | None) -> SandboxConfig:
-    """Return the sandbox as a task asks for it; raises `Unfit`.
+    """Return the sandbox as a task asks for it, which is one that can be written down and read again; raises `Unfit`.
 
     Bubblewrap is made of no image: for a task with one of its own a container takes its place, with the same limits and lists of hosts.
     """
@@ -63,12 +63,24 @@ def fitted(sandbox: SandboxConfig, machine: Machine | None) -> SandboxConfig:
     changes = {"limits": made.limits.replaced(**limits), "network": network, "layout": machine.layout}
     made = made.model_copy(update=changes)
     if machine.user is None:
-        return made
+        return _checked(made)
     if not isinstance(made, Docker):
         msg = f"the task's user is {machine.user}, and bubblewrap has one user of its own: choose sandbox.type=docker"
         raise Unfit(msg)
     is_number = machine.user.isdecimal()
-    return made.replaced(user=f"{machine.user}:{machine.user}" if is_number else machine.user)
+    return _checked(made.replaced(user=f"{machine.user}:{machine.user}" if is_number else machine.user))
+
+
+def _checked(made: Bubblewrap | Docker) -> SandboxConfig:
+    try:
+        return type(made).model_validate(made.model_dump())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        msg = (
+            f"the task asks for a sandbox that there is none of: {where}: {first['msg'].removeprefix('Value error, ')}"
+        )
+        raise Unfit(msg) from error
 
 
 def _container(sandbox: Bubblewrap | Docker, machine: Machine) -> Docker:

@@ -15,6 +15,10 @@ WORKSPACE: Final = "/box"
 """Where the files of a sandbox on this host are, whatever else they are called."""
 
 
+MEMORY_MAX_MIB: Final = 64 * 1024 * 1024
+"""64 TiB: more than any host has, and little enough to be counted in bytes."""
+
+
 class SandboxLimits(Frozen):
     """What one sandbox may use. Of what a detached job prints the first `job_output_mib` are kept.
 
@@ -24,7 +28,7 @@ class SandboxLimits(Frozen):
     to be root.
     """
 
-    memory_mib: int = Field(default=512, ge=16)
+    memory_mib: int = Field(default=512, ge=16, le=MEMORY_MAX_MIB)
     cpus: float | None = Field(default=None, gt=0, le=1024)
     processes: int = Field(default=64, ge=4)
     file_mib: int = Field(default=64, ge=1)
@@ -88,7 +92,26 @@ def _apart(directories: tuple[SharedDirectory, ...]) -> tuple[SharedDirectory, .
 SharedDirectories = Annotated[tuple[SharedDirectory, ...], Field(max_length=16), AfterValidator(_apart)]
 
 
-Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
+VARIABLES_MAX_BYTES: Final = 65_536
+"""Names and values together: a program's arguments and variables have a bound in the kernel."""
+
+
+def _fit_to_be_set(variables: dict[str, str]) -> dict[str, str]:
+    if name := next((name for name, value in variables.items() if "\0" in value), None):
+        msg = f"the variable {name} holds a NUL, which no variable can"
+        raise ValueError(msg)
+    if (
+        sum(len(name.encode()) + len(value.encode(errors="replace")) for name, value in variables.items())
+        > VARIABLES_MAX_BYTES
+    ):
+        msg = f"variables are longer than {VARIABLES_MAX_BYTES:,} bytes together"
+        raise ValueError(msg)
+    return variables
+
+
+Variables = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str], AfterValidator(_fit_to_be_set)
+]
 
 OF_THE_SYSTEM: Final = (
     "bin",
@@ -134,6 +157,16 @@ class Layout(Frozen):
     is_seeded: bool = False
     scratch: tuple[OwnDirectory, ...] = Field(default=(), max_length=16)
     environment: Variables = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _lie_apart(self) -> Self:
+        """A workspace in a place of ours, or around one, would be emptied or graded with what is in there."""
+        workspace = f"{self.workspace}/"
+        for place in self.scratch:
+            if self.workspace and (f"{place}/".startswith(workspace) or workspace.startswith(f"{place}/")):
+                msg = f"{self.workspace} cannot be the workspace: {place} is another place of the machine"
+                raise ValueError(msg)
+        return self
 
 
 class Bubblewrap(Tagged):

@@ -57,7 +57,7 @@ class RunHandlers:
             planned=len(chosen) * state.request.config.num_repeats,
             shards=state.request.config.shards,
             taskset_digest=plan.digest(chosen),
-            model=state.request.config.model.label,
+            model=state.request.config.model_label,
         )
         return Draft(started, state.request_id)
 

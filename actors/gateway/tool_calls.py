@@ -91,7 +91,7 @@ class ToolCalls:
 
     def _forget(self) -> None:
         self._made: list[Made] = []
-        self._by_client: dict[str, int] = {}
+        self._by_client: dict[tuple[str, str, str], int] = {}
         self._repeated: dict[tuple[int, int], set[int]] = {}
 
     async def call(self, wanted: Wanted, activation: int, launch: int) -> Told:
@@ -125,7 +125,7 @@ class ToolCalls:
         """Return the call as it stands in the log, put there if it is new."""
         async with self._turn_to_write:
             await self._claimed()
-            if wanted.client_id and (known := self._by_client.get(wanted.client_id)):
+            if wanted.client_id and (known := self._by_client.get((wanted.client_id, *wanted.fingerprint))):
                 return self._made[known - 1]
             if again := self._made_before(wanted, activation, launch):
                 replayed = TaskToolCallReplayed(
@@ -204,5 +204,7 @@ class ToolCalls:
             self._repeated.setdefault((data.activation, data.launch), set()).add(data.number)
         else:
             return
-        if data.client_id:
-            self._by_client[data.client_id] = data.number
+        if data.client_id:  # one that says something else under an old name is another call
+            asked = self._made[data.number - 1].asked
+            fingerprint = Wanted(tool=asked.tool, arguments=asked.arguments).fingerprint
+            self._by_client[data.client_id, *fingerprint] = data.number

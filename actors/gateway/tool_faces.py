@@ -7,6 +7,9 @@ than the official SDK's session handling would take to switch off.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import secrets
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -66,6 +69,9 @@ class ToolFaces:
         if "id" not in asked or not isinstance(method, str):
             is_told = isinstance(method, str) or "result" in asked or "error" in asked
             return Response(status_code=HTTPStatus.ACCEPTED if is_told else HTTPStatus.BAD_REQUEST)
+        if not _is_id(asked["id"]):
+            refused = {**asked, "id": None}
+            return _failed(refused, BAD_REQUEST, "`id` must be a string or a number", HTTPStatus.BAD_REQUEST)
         if not isinstance(parameters, dict):
             return _failed(asked, BAD_REQUEST, "`params` must be an object")
         match method:
@@ -77,10 +83,11 @@ class ToolFaces:
                 return _result(asked, {"tools": [_listed(tool) for tool in session.request.task.tools]})
             case "tools/call":
                 name, arguments = parameters.get("name"), parameters.get("arguments") or {}
-                if not (isinstance(arguments, dict) and name in {tool.name for tool in session.request.task.tools}):
+                known = any(tool.name == name for tool in session.request.task.tools)
+                if not (known and isinstance(arguments, dict)):
                     return _failed(asked, BAD_PARAMETERS, f"no tool is called {name!r:.80}, or its arguments are none")
                 client = request.headers.get(SESSION_HEADER)
-                client_id = f"{client}/{asked['id']}"[:CLIENT_ID_MAX] if client else None
+                client_id = _short(f"{client}/{json.dumps(asked['id'])}") if client else None
                 wanted = Wanted(
                     tool=str(name), arguments=arguments, grant=request.path_params["grant"], client_id=client_id
                 )
@@ -110,7 +117,7 @@ class ToolFaces:
             wanted = Wanted(
                 tool=name,
                 arguments=await self._read_body(request),
-                client_id=(request.headers.get(CALL_HEADER) or "")[:CLIENT_ID_MAX] or None,
+                client_id=_short(request.headers.get(CALL_HEADER) or "") or None,
             )
             said = await calls.call(wanted, grant.activation, grant.launch)
         except GymBusError as error:
@@ -139,8 +146,21 @@ def _result(asked: dict[str, Any], result: dict[str, Any], headers: dict[str, st
     return JSONResponse({"jsonrpc": "2.0", "id": asked["id"], "result": result}, headers=headers)
 
 
-def _failed(asked: dict[str, Any], code: int, message: str) -> Response:
-    return JSONResponse({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": code, "message": message}})
+def _failed(asked: dict[str, Any], code: int, message: str, status: int = HTTPStatus.OK) -> Response:
+    return JSONResponse({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": code, "message": message}}, status)
+
+
+def _is_id(value: Any) -> bool:
+    """Say whether a message may be called so: null, and what JSON has no word for, may not."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return is_number or isinstance(value, str)
+
+
+def _short(mark: str) -> str:
+    """Return a client's mark of a call as it is recorded: no two that differ become one."""
+    if len(mark) <= CLIENT_ID_MAX:
+        return mark
+    return hashlib.sha256(mark.encode(errors="surrogatepass")).hexdigest()
 
 
 def _refusal(error: GymBusError) -> Response:

@@ -55,7 +55,7 @@ class Rewards:
         if done.ended_by != "exit":
             return done
         found = await self._found()
-        await self._empty("empty-again")
+        await self._remove()
         still = await self._box.exec(WAIT, key=f"{self._key}/standstill", timeout_s=STANDSTILL_S)
         if still.ended_by != "timeout":
             msg = f"what runs in the machine of the tests was not ended: the command for that {still.ended_by}ed"
@@ -66,6 +66,12 @@ class Rewards:
         place = shlex.quote(self._place)
         command = f"mkdir -p {place} && cd {place} && rm -rf ./* ./.[!.]* ./..?*"
         await self._box.exec(command, key=f"{self._key}/{what}", timeout_s=EMPTIED_WITHIN_S)
+
+    async def _remove(self) -> None:
+        """Remove the rewards alone: of what else lies there may be more than a command line holds, and nothing of it counts."""
+        place, names = shlex.quote(self._place), " ".join(NAMES)
+        command = f"chmod u+rwx {place}; cd {place} && rm -rf {names}"
+        await self._box.exec(command, key=f"{self._key}/empty-again", timeout_s=EMPTIED_WITHIN_S)
 
     async def _found(self) -> dict[str, str]:
         found: dict[str, str] = {}

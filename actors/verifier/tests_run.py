@@ -11,6 +11,7 @@ from adapters.benchmarks.harbor.rewards import BadReward, reward_of
 from gym_bus.errors import BadTaskset
 from schemas.cases import CaseRun
 from schemas.events import GradingDone, GradingRequested, VerdictRequested
+from schemas.sandboxes import SandboxConfig
 from schemas.tasks import Staged
 from schemas.values import Failure
 
@@ -25,8 +26,9 @@ def wanted(request: VerdictRequested) -> GradingRequested:
         msg = "a task whose tests are run hands in `files` or its `machine`, not its `answer`"
         raise BadTaskset(msg)
     try:
+        runs = tuple(CaseRun.model_validate(case) for case in data.get("cases", ()))
         return GradingRequested(
-            sandbox=request.sandbox,
+            sandbox=_spacious(request.sandbox, runs),
             files=request.evidence.files,
             artifacts=tuple(data.get("artifacts", ())),
             is_whole=bool(data.get("is_whole", False)),
@@ -34,13 +36,21 @@ def wanted(request: VerdictRequested) -> GradingRequested:
             tests=dict(data.get("tests", {})),
             command=None if data["command"] is None else str(data["command"]),
             timeout_s=float(data.get("timeout_s", 60.0)),
-            cases=tuple(CaseRun.model_validate(case) for case in data.get("cases", ())),
+            cases=runs,
             staged=Staged.model_validate(data["staged"]) if data.get("staged") else None,
             rewards_in=data.get("rewards_in"),
         )
     except (KeyError, TypeError, ValueError) as error:
         msg = f"the task's tests cannot be read: {error}"
         raise BadTaskset(msg) from error
+
+
+def _spacious(sandbox: SandboxConfig, cases: tuple[CaseRun, ...]) -> SandboxConfig:
+    """Return the machine with room for the output of each case: what is right is not to be cut."""
+    least = max((case.kept_bytes for case in cases), default=0)
+    if sandbox.limits.output_bytes >= least:
+        return sandbox
+    return sandbox.model_copy(update={"limits": sandbox.limits.replaced(output_bytes=least)})
 
 
 def graded(request: VerdictRequested) -> Literal["files", "machine"]:

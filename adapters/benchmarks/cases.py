@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from adapters.benchmarks.base import Grade
+from providers.sandboxes.processes import FIRST_SIGNAL_CODE, LAST_SIGNAL_CODE
 from schemas.base import Frozen
 from schemas.cases import CASE_MAX_S, CASES_MAX, KEPT_LEAST_BYTES, KEPT_MAX_BYTES, CaseResult, CaseRun
 
@@ -33,7 +34,7 @@ class Case(Frozen):
     timeout_s: float = Field(default=10.0, gt=0, le=CASE_MAX_S)
     output: str | None = None
     output_json: Any = None
-    exit_code: int = 0
+    exit_code: int = Field(default=0, ge=0, le=255)
 
     @model_validator(mode="after")
     def _expects_something(self) -> Case:
@@ -45,6 +46,9 @@ class Case(Frozen):
             raise ValueError(msg)
         if SPACIOUS * len(self._written().encode()) > KEPT_MAX_BYTES:
             msg = f"case {self.id!r} expects an output of more than {KEPT_MAX_BYTES // SPACIOUS:,} bytes"
+            raise ValueError(msg)
+        if FIRST_SIGNAL_CODE <= self.exit_code <= LAST_SIGNAL_CODE:
+            msg = f"case {self.id!r} expects the exit code {self.exit_code}, which stands for an end by a signal, and is never right"
             raise ValueError(msg)
         return self
 

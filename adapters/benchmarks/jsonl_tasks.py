@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import pydantic_core
 from pydantic import ValidationError
 
 from adapters.benchmarks import tested_tasks, tool_tasks
@@ -26,6 +28,9 @@ FINAL_ANSWER: Final = "####"
 
 ANSWER_MAX_CHARACTERS: Final = 10_000
 """A longer answer is wrong: parsing it would take longer than it is worth."""
+
+DEEPER: Final = 32
+"""How much deeper than in its file a row may lie in an event."""
 
 _WORDS: Final = re.compile(r"[A-Za-z][A-Za-z .,'-]+")
 
@@ -51,6 +56,7 @@ def load(config: JsonlTaskset) -> list[Task]:
         elif task_id in lines:
             raise BadTaskset(f"{path}:{number}: task_id {task_id!r} was given in line {lines[task_id]} already")
         lines[task_id] = number
+        _check_can_be_recorded(row, path, number)
         if with_tests:
             messages = (Message(role="user", content=question),)
             given = TaskInput(task_id=task_id, messages=messages, hands_in=with_tests.hands_in, **tools)
@@ -118,7 +124,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _row(piece: bytes, path: Path, number: int, *, is_open: bool) -> dict[str, Any]:
     try:
-        row = json.loads(piece.decode(), object_pairs_hook=_unique, parse_constant=_refuse)
+        row = json.loads(piece.decode(), object_pairs_hook=_unique, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         if is_open and not isinstance(error, _BadRow):
             raise BadTaskset(
@@ -143,6 +149,24 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> None:
     raise _BadRow(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _BadRow(f"{text} is larger than any number that can be recorded")
+    return number
+
+
+def _check_can_be_recorded(row: Mapping[str, Any], path: Path, number: int) -> None:
+    """Refuse a row that no event could hold: with half of a surrogate pair in it, or one that is nested too deep."""
+    value: Any = row
+    for _ in range(DEEPER):
+        value = [value]
+    try:
+        pydantic_core.to_json(value)
+    except ValueError as error:
+        raise BadTaskset(f"{path}:{number}: the row cannot be recorded: {error}") from error
 
 
 def _text(row: Mapping[str, Any], key: str, path: Path, number: int) -> str:

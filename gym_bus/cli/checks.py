@@ -66,12 +66,15 @@ def check_config(
 
 
 def _check_tasks(config: RunConfig, taskset: JsonlTaskset) -> None:
-    """Raise `BadTaskset` for a file that cannot be read, `BadConfig` for tasks with images in sandboxes that are made of none."""
+    """Raise `BadTaskset` for a file that cannot be read, `BadConfig` for tasks that the run's agent or sandboxes cannot have."""
     from adapters.benchmarks import load_tasks  # noqa: PLC0415  only then
+    from adapters.benchmarks.harbor import why_not  # noqa: PLC0415  the same
 
     try:
         for task in load_tasks(taskset):
             with_image(config.sandbox, task.image)
+            if why := why_not(task, config.agent):
+                raise BadConfig(f"{task.task_id}: {why}")
     except NoImage as error:
         raise BadConfig(str(error)) from error
 

@@ -27,7 +27,7 @@ from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
 from schemas.config import AgentConfig, ServedModel
-from schemas.harnesses import HarnessAgent, NopAgent, OracleAgent
+from schemas.harnesses import HarnessAgent
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -203,8 +203,7 @@ def start_run(options: dict[str, Any]) -> int:
         msg = f"--run-id: {error}"
         raise BadConfig(msg) from error
     output = (output or Path("results") / run_id).absolute()
-    asks_none = isinstance(config.agent, OracleAgent | NopAgent)
-    _say(f"model: {'none is asked' if asks_none else config.model.label}", as_json=options["as_json"])
+    _say(f"model: {config.model_label}", as_json=options["as_json"])
     makers_keys = sandbox_keys(options, os.environ)
     checks.check_config(config, api_key, settings, sandbox_keys=makers_keys)
     previous = checks.check_room(output, overwrite=options["overwrite"])

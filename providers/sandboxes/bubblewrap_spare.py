@@ -1,8 +1,10 @@
 """What a bubblewrap box is made of, laid out before anybody asks for the box.
 
 To move a process into a control group takes up to some hundredths of a second, in which the kernel waits for all processors. So one
-room is always ready, with its views and its group, and in that group a process that waits for a word to become the box. Nothing of the
-box runs yet. What a dead owner leaves of it goes with its rooms and groups; the process itself leaves at the end of its input.
+room is ready, with its views and its group, and in that group a process that waits for a word to become the box. Nothing of the
+box runs yet. It is cleared away when no box was asked for during `IDLE_S`: a host knows a provider for each configuration of a
+sandbox, of which a set of tasks may have as many as tasks. What a dead owner leaves of it goes with its rooms and groups; the process
+itself leaves at the end of its input.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ WAITING: Final = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 """A process that becomes the command that follows, once it is told to; what it is told after that is the command's to read."""
 AFTER_S: Final = 0.005
 """How long the next box waits for what the last one is asked first."""
+IDLE_S: Final = 10.0
 GO: Final = b"go\n"
 
 
@@ -43,12 +46,17 @@ class Spare:
         self._rooms = rooms
         self._lay = lay
         self._next: asyncio.Task[tuple[Laid, subprocess.Popen[bytes]]] | None = None
+        self._clearing: set[asyncio.Task[None]] = set()
+        self._idle: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     def refill(self) -> None:
         """Have the parts of the next box laid out, unless they are there. That it cannot be done will show when they are asked for."""
-        if self._next is None and not self._is_closed:
+        if self._is_closed:
+            return
+        if self._next is None:
             self._next = asyncio.create_task(self._filled())
+        self._be_idle()
 
     async def taken(self) -> tuple[Laid, subprocess.Popen[bytes]] | None:
         """Return what was ready, as a process that is becoming the box; None if nothing was."""
@@ -69,28 +77,48 @@ class Spare:
     async def aclose(self) -> None:
         """Remove what is ready."""
         self._is_closed = True
-        if filled := self._next:
-            await asyncio.wait([filled])
-            self._next = None
-            if not filled.cancelled() and not filled.exception():
-                await self._cleared(*filled.result())
+        if self._idle:
+            self._idle.cancel()
+        self._let_go()
+        if self._clearing:
+            await asyncio.wait(self._clearing)
+
+    def _be_idle(self) -> None:
+        """Let go of what is ready unless this is called again for `IDLE_S`."""
+        if self._idle:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._let_go)
+
+    def _let_go(self) -> None:
+        filled, self._next = self._next, None
+        if filled:
+            clearing = asyncio.create_task(self._cleared_of(filled))
+            self._clearing.add(clearing)
+            clearing.add_done_callback(self._clearing.discard)
+
+    async def _cleared_of(self, filled: asyncio.Task[tuple[Laid, subprocess.Popen[bytes]]]) -> None:
+        await asyncio.wait([filled])
+        if not filled.cancelled() and not filled.exception():
+            await self._cleared(*filled.result())
 
     async def _filled(self) -> tuple[Laid, subprocess.Popen[bytes]]:
         await asyncio.sleep(AFTER_S)
         laid = await asyncio.to_thread(self._lay)
+        process = None
         try:
             laid.room.spare_mark.touch()
             process = spawned([*WAITING, *laid.command])
             if laid.memory:
                 await asyncio.to_thread(laid.memory.add, [process.pid])
         except BaseException:
-            await self._rooms.remove(laid.room)
+            await self._cleared(laid, process)
             raise
         return laid, process
 
-    async def _cleared(self, laid: Laid, process: subprocess.Popen[bytes]) -> None:
-        process.kill()
-        await asyncio.to_thread(process.communicate)
+    async def _cleared(self, laid: Laid, process: subprocess.Popen[bytes] | None) -> None:
+        if process:
+            process.kill()
+            await asyncio.to_thread(process.communicate)
         if laid.memory:
             await laid.memory.remove()
         await self._rooms.remove(laid.room)

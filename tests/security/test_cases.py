@@ -88,3 +88,17 @@ async def test_a_part_of_the_cases_is_a_part_of_the_reward_only_if_the_task_says
 async def test_tests_that_fail_are_no_reward_whatever_the_cases_say(tmp_path: Path) -> None:
     verdict, _ = await graded(tmp_path, "bubblewrap", {**ROW, "test_command": "exit 1"}, wrote(RIGHT))
     assert verdict.reward == 0.0
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", DOCKER])
+async def test_a_right_output_is_right_however_little_of_a_commands_output_an_agent_is_shown(
+    tmp_path: Path, kind: str
+) -> None:
+    """`limits.output_bytes` is the agent's bound; an expected output has room in the machine of the tests."""
+    long = "a" * 131_072
+    cases = [{"id": "long", "command": "sh add.sh", "output": long}]
+    row = {**ROW, "cases": cases}
+    verdict, _ = await graded(tmp_path / "right", kind, row, wrote(f"head -c {len(long)} /dev/zero | tr '\\0' a"))
+    assert (verdict.reward, verdict.failure_reason) == (1.0, None)
+    verdict, _ = await graded(tmp_path / "long", kind, row, wrote("head -c 300000 /dev/zero | tr '\\0' a"))
+    assert (verdict.reward, verdict.failure_reason) == (0.0, "1 of 1 cases failed: long: wrote more than is kept")

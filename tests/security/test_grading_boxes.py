@@ -12,9 +12,10 @@ import pytest
 
 from adapters.benchmarks import tested_tasks
 from providers.models.base import ModelAnswer, ModelCall
-from providers.sandboxes import make_provider
+from providers.sandboxes import SandboxProvider, make_provider
 from schemas.config import Retries
 from schemas.events import GradingDone, GradingRequested, RolloutFinished, SandboxDestroyed, VerdictIssued
+from schemas.sandboxes import SandboxConfig
 from schemas.tasks import Task, TaskInput
 from schemas.values import Message
 from tests.support.boxes import DOCKER, config_of
@@ -50,8 +51,15 @@ async def graded(path: Path, kind: str, row: dict[str, Any], *commands: str) -> 
     """Return the verdict about an agent that runs `commands`."""
     world = World(tasks=1)
     world.tasks = [task_of(row)]
-    provider = make_provider(config_of(kind), path / "boxes")
-    world.provider_for = lambda _: provider  # type: ignore[method-assign]
+    providers: dict[str, SandboxProvider] = {}
+
+    def provider_for(wanted: SandboxConfig) -> SandboxProvider:
+        key = wanted.model_dump_json()
+        if key not in providers:
+            providers[key] = make_provider(wanted, path / f"boxes{len(providers)}")
+        return providers[key]
+
+    world.provider_for = provider_for  # type: ignore[method-assign]
     with_model(world, FakeModel(agent(*commands)))
     world.start_host()
     try:
@@ -59,7 +67,8 @@ async def graded(path: Path, kind: str, row: dict[str, Any], *commands: str) -> 
         await world.finished(RUN, 120)
         await settled(world)
     finally:
-        await provider.aclose()
+        for provider in providers.values():
+            await provider.aclose()
     (verdict,) = [e.data for e in world.events() if isinstance(e.data, VerdictIssued)]
     return verdict, world
 

@@ -33,6 +33,7 @@ from schemas.config import (
     RunConfig,
     SimpleAgent,
 )
+from schemas.harnesses import NopAgent, OracleAgent
 from schemas.sandboxes import Docker
 
 HELP_MAX_S = 0.6
@@ -208,6 +209,22 @@ def test_a_torn_file_of_tasks_is_found_before_anything_starts(tmp_path: Path) ->
     config = RunConfig(taskset=JsonlTaskset(jsonl_fpath=str(path)))
     with pytest.raises(Exception, match=":2: "):
         checks.check_config(config, None, Settings())
+
+
+def test_a_row_that_the_agent_cannot_be_given_is_found_before_anything_starts(tmp_path: Path) -> None:
+    """As a folder is: the run would fail at its start."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"id": "sum", "question": "1+1?", "answer": "2"}\n')
+    config = RunConfig(taskset=JsonlTaskset(jsonl_fpath=str(path)), agent=OracleAgent())
+    with pytest.raises(BadConfig, match="sum: it has no solution"):
+        checks.check_config(config, None, Settings())
+
+
+def test_a_run_that_asks_no_model_names_none() -> None:
+    """Results are not said to be those of a model that had no part in them."""
+    taskset = ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),))
+    assert RunConfig(taskset=taskset, agent=NopAgent()).model_label == "none is asked"
+    assert RunConfig(taskset=taskset).model_label.startswith("scripted")
 
 
 def test_a_missing_sandbox_is_found_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,12 @@ def test_other_keys_may_be_named(tmp_path: Path) -> None:
         ('{"question": "q", "answer": NaN}', "NaN is not JSON"),
         ('{"question": "q", "question": "r", "answer": 1}', "twice"),
         ('{"question": "\\ud800", "answer": 1}', "surrogate"),
+        ('{"question": "q", "answer": 1, "x": [1e999]}', "larger than any number"),
+        ('{"question": "q", "answer": 1, "x": {"y": "\\ud800"}}', "rows.jsonl:1: the row cannot be recorded"),
+        (
+            '{"question": "q", "answer": 1, "x": ' + "[" * 240 + "]" * 240 + "}",
+            "rows.jsonl:1: the row cannot be recorded",
+        ),
         (row(id="x") + "\n" + row("2", id="x"), r"rows.jsonl:2: task_id 'x' was given in line 1"),
         ("[" * 100_000 + "\n", "rows.jsonl:1"),
     ],

@@ -181,3 +181,17 @@ async def test_a_user_may_be_named_as_the_image_knows_it(tmp_path: Path) -> None
             assert said.output == "agent\n1000\nagent\n"
         finally:
             await provider.aclose()
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        (Machine(memory_mib=8), "limits.memory_mib: Input should be greater"),
+        (Machine(memory_mib=10**19), "limits.memory_mib: Input should be less"),
+        (Machine(cpus=1e308), "limits.cpus: Input should be less"),
+    ],
+)
+def test_what_no_sandbox_can_be_is_said_before_it_is_asked_for(machine: Machine, words: str) -> None:
+    """A request that nobody could read would be set aside, and its attempts with it."""
+    with pytest.raises(Unfit, match=words):
+        fitted(Bubblewrap(), machine)

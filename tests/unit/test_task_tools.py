@@ -72,6 +72,42 @@ async def test_tools_are_listed_and_called_by_plain_http() -> None:
         assert records(at) == ["42", "43"]
 
 
+@pytest.mark.parametrize("name", [["note"], {"note": 1}, None, 5])
+async def test_a_name_that_is_none_is_told_so(name: Any) -> None:
+    async with tool_place(Far()) as at:
+        assert (await at.mcp("tools/call", name=name, arguments={}))["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("message_id", ["null", "NaN", "1e999", "[1]", "{}", "true"])
+async def test_a_message_whose_name_cannot_be_said_back_is_refused_before_anything_is_done(message_id: str) -> None:
+    async with tool_place(Far()) as at:
+        call = '"method": "tools/call", "params": {"name": "note", "arguments": {"text": "a"}}'
+        body = f'{{"jsonrpc": "2.0", "id": {message_id}, {call}}}'
+        where = f"{at.place.url}/a/{at.place.token}/mcp/task_tools"
+        answer = await at.http.post(where, content=body, headers={"mcp-session-id": "m"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600)
+        assert not at.place.events(TaskToolCallRequested)
+
+
+async def test_another_call_under_an_old_name_is_another_call() -> None:
+    """Clients that count badly are not told that something was done which was not."""
+    async with tool_place(Far()) as at:
+        for _ in range(2):
+            for text, message_id in (("one", 7), ("two", 7), ("three", "7"), ("two", "7")):
+                assert await at.call("note", {"text": text}, id=message_id) == ("Noted.", False)
+        assert records(at) == ["one", "two", "three", "two"]
+
+
+async def test_long_names_of_calls_are_told_apart() -> None:
+    async with tool_place(Far()) as at:
+        for message_id in (1, 2, 1):
+            await at.call("note", {"text": "a"}, id=message_id, session="s" * 300)
+        base = f"{at.place.url}/a/{at.place.token}/tools"
+        for mark in ("a", "b", "a"):
+            await at.http.post(f"{base}/note", json={"text": "b"}, headers={"x-gym-bus-call": "m" * 300 + mark})
+        assert records(at) == ["a", "a", "b", "b"]
+
+
 async def test_who_may_not_is_told_so_and_not_sent_to_log_in() -> None:
     """No metadata of OAuth anywhere: a client that would follow it is given nothing to follow."""
     async with tool_place(Far()) as at:

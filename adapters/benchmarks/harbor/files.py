@@ -22,7 +22,7 @@ TASK: Final = "task.toml"
 def text_of(path: Path, max_bytes: int = TEXT_MAX_BYTES) -> str:
     """Return a file's text; raises `BadTaskset` for what is no file, is a link, is too long or is no UTF-8."""
     try:
-        return _content(path, max_bytes).decode()
+        return _content(path, max_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadTaskset(f"{path}: no UTF-8 at byte {error.start}") from error
 
@@ -41,7 +41,7 @@ def files_in(directory: Path) -> dict[str, bytes]:
         except _TooLong as error:
             raise BadTaskset(f"{directory}: more than {FOLDER_MAX_BYTES:,} bytes in all") from error
         left -= len(content)
-        found[str(path.relative_to(directory))] = content
+        found[_written(path.relative_to(directory), path)] = content
     return found
 
 
@@ -66,6 +66,7 @@ def folders_of(root: Path) -> list[Path]:
             found.append(path)
             directories.clear()
             continue
+        _refuse_links_to_tasks(path, directories)
         is_deep = len(path.relative_to(root).parts) >= DEPTH_MAX
         directories[:] = [] if is_deep else sorted(name for name in directories if not name.startswith("."))
         if len(found) > TASKS_MAX:
@@ -74,10 +75,30 @@ def folders_of(root: Path) -> list[Path]:
         raise BadTaskset(f"{root}: no {TASK} in it, nor in folders below it ({DEPTH_MAX} deep)")
     names: dict[str, Path] = {}
     for path in found:
+        _written(Path(path.name), path)
         if path.name in names:
             raise BadTaskset(f"two tasks are called {path.name}: {names[path.name]} and {path}")
         names[path.name] = path
     return found
+
+
+def _refuse_links_to_tasks(path: Path, directories: list[str]) -> None:
+    """A task behind a link would be left out without a word."""
+    for name in directories:
+        if (path / name).is_symlink() and (path / name / TASK).exists():
+            raise BadTaskset(
+                f"{path / name}: a link to a task, which is not followed: copy the task, or name its own folder"
+            )
+
+
+def _written(name: Path, path: Path) -> str:
+    """Return a name as text; raises `BadTaskset` for one that is none, which nothing that is recorded could hold."""
+    text = str(name)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadTaskset(f"{str(path)!r}: a name that is no UTF-8") from error
+    return text
 
 
 class _TooLong(BadTaskset):
@@ -92,9 +113,10 @@ def _content(path: Path, max_bytes: int) -> bytes:
     except OSError as error:
         reason = "a link, which is not followed" if path.is_symlink() else f"cannot be read: {error.strerror}"
         raise BadTaskset(f"{path}: {reason}") from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise BadTaskset(f"{path}: no regular file")
     with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise BadTaskset(f"{path}: no regular file")
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise _TooLong(f"{path}: more than {max_bytes:,} bytes")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from pydantic import ValidationError
+
 from adapters.benchmarks.harbor.toml import Network
 from gym_bus.errors import BadTaskset
 from schemas.sandboxes import Reach
@@ -38,5 +40,5 @@ def reach_of(said: Network, *, without_internet: bool) -> Reach | None:
         raise BadTaskset(f"allowed_hosts: {bad!r} is an address: lists of hosts hold names here")
     try:
         return Reach(allow=tuple(f"{host}:{port}" for host in hosts for port in PORTS))
-    except ValueError as error:
-        raise BadTaskset(f"allowed_hosts: {error}") from error
+    except ValidationError as error:
+        raise BadTaskset(f"allowed_hosts: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from adapters.benchmarks.base import Grade
@@ -13,6 +15,7 @@ from gym_bus.errors import Permanent
 JSON: Final = "reward.json"
 TEXT: Final = "reward.txt"
 KEY: Final = "reward"
+NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 COMPONENTS_MAX: Final = 256
 
 
@@ -35,7 +38,7 @@ def reward_of(files: Mapping[str, str]) -> Grade:
 def _of_json(text: str) -> Grade:
     """Return the number under `reward`, or under the only key; all of them are components."""
     try:
-        said: Any = json.loads(text)
+        said: Any = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise BadReward(f"{JSON} is no JSON: {error}") from error
     if not isinstance(said, dict) or not 1 <= len(said) <= COMPONENTS_MAX:
@@ -48,11 +51,19 @@ def _of_json(text: str) -> Grade:
     return Grade(next(iter(components.values())), components)
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    said = dict(pairs)
+    if len(said) < len(pairs):
+        raise BadReward(f"{JSON} gives a key twice")
+    return said
+
+
 def _number(value: Any, where: str) -> float:
-    try:
-        number = math.nan if isinstance(value, bool) or not isinstance(value, str | int | float) else float(value)
-    except (ValueError, OverflowError):
-        number = math.nan
+    number = math.nan
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    with suppress(OverflowError):
+        if is_number or (isinstance(value, str) and NUMBER.fullmatch(value)):
+            number = float(value)
     if not math.isfinite(number):
         raise BadReward(f"{where}: {str(value)[:80]!r} is no number")
     return number

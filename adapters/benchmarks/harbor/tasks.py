@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import posixpath
 import re
 import shlex
@@ -162,7 +163,10 @@ class _Reading:
         if not changed:
             return values
         before = values.get("environment", {})
-        env = {"env": {**before.get("env", {}), **changed["env"]}} if "env" in changed else {}
+        if not isinstance(before, dict):
+            return values
+        own, given = before.get("env", {}), changed.get("env")
+        env = {"env": {**own, **given}} if isinstance(own, dict) and isinstance(given, dict) else {}
         return {**values, "environment": {**before, **changed, **env}}
 
     def _not_here(self) -> Iterator[str]:
@@ -195,8 +199,10 @@ class _Reading:
 
     def _dockerfile(self, directory: Path) -> Path | None:
         path = directory / "Dockerfile"
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
+        if not path.is_file():
+            raise BadTaskset(f"{path}: no regular file")
         files.check_links(directory)
         return path
 
@@ -231,7 +237,7 @@ class _Reading:
             )
         except ValidationError as error:
             first = error.errors()[0]
-            where = KEYS.get(str(first["loc"][0]), ".".join(map(str, first["loc"])))
+            where = KEYS.get(str(first["loc"][0]), ".".join(map(str, first["loc"]))) if first["loc"] else "environment"
             raise BadTaskset(
                 f"{self._folder / files.TASK}: {where}: {first['msg'].removeprefix('Value error, ')}"
             ) from error

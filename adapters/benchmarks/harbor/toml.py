@@ -14,11 +14,21 @@ from adapters.benchmarks.harbor.files import text_of
 from gym_bus.errors import BadTaskset
 
 TOML_MAX_BYTES: Final = 256 * 1024
+DIGITS: Final = re.compile(r"[0-9]{1,100}")
 SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])I?B?", re.IGNORECASE)
 MIB_OF: Final = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0 * 1024}
+
+
+def _as_one_number(value: Any) -> Any:
+    """Return a number in the one way in which it is compared: 0 has many."""
+    if type(value) is int:
+        return str(value)
+    return str(int(value)) if isinstance(value, str) and DIGITS.fullmatch(value) else value
+
+
 User = Annotated[
     str,
-    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    BeforeValidator(_as_one_number),
     Field(pattern=r"^(\d{1,10}|[a-z_][a-z0-9_-]{0,31})$"),
 ]
 Timeout = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]

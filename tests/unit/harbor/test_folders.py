@@ -158,6 +158,12 @@ def test_an_unknown_key_is_noted_and_no_error(tmp_path: Path) -> None:
         ("[verifier]\nenvironment_mode = 'shared'\n[verifier.environment]\ncpus = 1", "verifier: environment_mode"),
         ("[environment]\nenv = {'A=B' = 'c'}", "environment.env"),
         ("[agent]\nuser = 'a b'", "agent.user"),
+        ("[environment]\nworkdir = '/tests'", "/tests cannot be the workspace"),
+        ("[environment]\nworkdir = '/logs'", "/logs cannot be the workspace: /logs/agent is another place"),
+        ("[environment]\nworkdir = '/logs/verifier/x'", "/logs/verifier/x cannot be the workspace"),
+        ('[environment]\nenv = {A = "b\\u0000c"}', "the variable A holds a NUL"),
+        (f"[environment]\nenv = {{A = '{'b' * 70_000}'}}", "variables are longer than 65,536 bytes together"),
+        ("environment = 5", "task.toml: environment: Input should be a valid dictionary"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_file_and_key(tmp_path: Path, toml: str, words: str) -> None:
@@ -177,6 +183,11 @@ def test_a_wrong_value_is_named_with_its_file_and_key(tmp_path: Path, toml: str,
         ("[[steps]]\nname = 'a'", "several steps"),
         ("[verifier]\nuser = 'root'", "verifier.user: 'root'"),
         ("[verifier]\nuser = 0", "verifier.user: '0'"),
+        ("[verifier]\nuser = '00'", "verifier.user: '0'"),
+        (
+            "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['a b']",
+            "allowed_hosts: 'a b' is no host's name",
+        ),
         ("artifacts = ['/etc/x']\n[verifier]\nenvironment_mode = 'separate'", "'/etc/x' is not in /app"),
     ],
 )
@@ -225,9 +236,55 @@ def test_links_are_not_followed_out_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    """And a directory where a file belongs is told by its name."""
     path = folder(tmp_path)
     os.mkfifo(path / "tests/pipe")
     assert "tests/pipe: no regular file" in refusal(path)
+    (folder(tmp_path, "a", instruction=None) / "instruction.md").mkdir()
+    assert "a/instruction.md: no regular file" in refusal(tmp_path / "a")
+    (folder(tmp_path, "b", toml=None) / "task.toml").mkdir()
+    assert "b/task.toml: no regular file" in refusal(tmp_path / "b")
+    (folder(tmp_path, "c") / "environment/Dockerfile").mkdir(parents=True)
+    assert "environment/Dockerfile: no regular file" in refusal(tmp_path / "c")
+
+
+def test_a_dockerfile_that_is_not_there_is_not_done_without(tmp_path: Path) -> None:
+    path = folder(tmp_path)
+    (path / "environment").mkdir()
+    (path / "environment/Dockerfile").symlink_to("nowhere")
+    assert "environment/Dockerfile: no regular file" in refusal(path)
+
+
+def test_a_task_behind_a_link_is_not_left_out_without_a_word(tmp_path: Path) -> None:
+    folder(tmp_path, "elsewhere/far")
+    folder(tmp_path, "tasks/near")
+    (tmp_path / "tasks/far").symlink_to("../elsewhere/far")
+    assert "tasks/far: a link to a task, which is not followed" in refusal(tmp_path / "tasks")
+
+
+def test_a_name_that_cannot_be_recorded_is_refused(tmp_path: Path) -> None:
+    """What the log says is text; the error itself can be printed."""
+    path = folder(tmp_path, "a")
+    (path / "tests" / os.fsdecode(b"\xff")).touch()
+    assert "a name that is no UTF-8" in refusal(path)
+    (path / "tests" / os.fsdecode(b"\xff")).unlink()
+    path.rename(tmp_path / os.fsdecode(b"a\xff"))
+    folder(tmp_path, "b")
+    refusal(tmp_path).encode()
+
+
+def test_a_mark_of_byte_order_is_not_part_of_a_text(tmp_path: Path) -> None:
+    path = folder(tmp_path, instruction="\ufeffDo it.", toml="\ufeff[agent]\ntimeout_sec = 5\n")
+    task = only(path)
+    assert (task.input.messages[0].content, task.timeout_s) == ("Do it.", 5)
+
+
+@pytest.mark.parametrize("user", ["0", "00", "root"])
+def test_root_has_many_names(tmp_path: Path, user: str) -> None:
+    task = only(folder(tmp_path, toml=f"[agent]\nuser = '{user}'"))
+    assert "is to be root" in (why_not(task, SimpleAgent()) or "")
+    assert task.machine is not None
+    assert task.machine.user is None
 
 
 def test_huge_files_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,6 +328,15 @@ def test_a_dataset_says_what_holds_for_its_tasks(tmp_path: Path) -> None:
     assert why_not(one, OracleAgent()) is None
     (tmp_path / "dataset.toml").write_text("[gym.tasks.one.environment]\nmemery_mb = 200\n")
     assert "gym.tasks.one.environment: unknown key 'memery_mb'" in refusal(tmp_path)
+
+
+def test_a_dataset_that_says_what_is_no_table_is_told_so(tmp_path: Path) -> None:
+    folder(tmp_path, "one", toml="environment = 5")
+    (tmp_path / "dataset.toml").write_text('[gym.tasks.one]\nenvironment = {env = {A = "1"}}')
+    assert "one/task.toml: environment: Input should be" in refusal(tmp_path)
+    (tmp_path / "one/task.toml").write_text("")
+    (tmp_path / "dataset.toml").write_text("[gym.tasks.one]\nenvironment = {env = 5}")
+    assert "environment.env: Input should be a valid dictionary" in refusal(tmp_path)
 
 
 def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
