@@ -38,6 +38,12 @@ class HarnessAgent(Tagged):
         return True
 
 
+class Continuation(Frozen):
+    """How a session is to take further inputs: the harness goes on with its own session, with all that was said in it."""
+
+    mode: Literal["resume_harness_session"]
+
+
 class OracleAgent(Tagged):
     """No agent: the task's own solution is the only command, graded as an agent's work is. It shows that a task can be done."""
 
