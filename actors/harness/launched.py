@@ -179,6 +179,8 @@ class LaunchedMachine:
             course=begun_with(data.task),
         )
         try:
+            if data.continuation or data.task.follow_ups:
+                asking.check_resumes(state.agent)
             asking.check(state.agent, data.task, data.sandbox)
             if elsewhere := data.checkpoints.restore_in:
                 asking.check(state.agent, data.task, elsewhere)

@@ -122,13 +122,17 @@ def check(agent: Program, task: TaskInput, sandbox: SandboxConfig) -> None:
     if not isinstance(sandbox, Bubblewrap | Docker):
         msg = f"{agent.type} cannot run in a sandbox of type {sandbox.type} yet: choose bubblewrap or docker"
         raise Unsupported(msg)
-    if task.follow_ups and not HARNESSES[agent.type].resumes:
-        able = sorted(name for name, harness in HARNESSES.items() if harness.resumes)
-        msg = f"{agent.type} cannot go on with its session, and the task has further inputs; those that can: {', '.join(able)}"
-        raise Unsupported(msg)
     words, prompt = system_prompt_of(agent, task.messages), prompt_of(task.messages)
     at, tools = "http://127.0.0.1:1", reached(agent, task)
     plan_for(HARNESSES[agent.type], activation_of(agent, prompt, words, "model", at, tools=tools))
+
+
+def check_resumes(agent: Program) -> None:
+    """Raise `Unsupported` if the harness cannot go on with its own session when a further input comes."""
+    if not HARNESSES[agent.type].resumes:
+        able = sorted(name for name, harness in HARNESSES.items() if harness.resumes)
+        msg = f"{agent.type} cannot go on with its session, and the task has further inputs; those that can: {', '.join(able)}"
+        raise Unsupported(msg)
 
 
 def roomy(sandbox: SandboxConfig, agent: Program) -> SandboxConfig:

@@ -25,6 +25,7 @@ from schemas.events import (
 from tests.fault.memory_run import Outcome, run_disturbed
 from tests.fault.test_kill_every_boundary import NAMES, NEEDS_A_LOSS
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
+from tests.support.logs import project
 from tests.support.virtual_time import run_virtual
 from tests.support.world import World, config, with_follow_ups
 
@@ -93,6 +94,14 @@ def test_the_second_input_comes_after_the_whole_first_conversation() -> None:
     assert [len(e.data.new_messages) for e in world.events() if isinstance(e.data, ModelCallRequested)] == [1, 1, 1, 1]
 
 
+def viewed(world: World) -> list[Any]:
+    """Return what the view `activations` shows of a world of one attempt."""
+    store = project(list(world.server.events), world.blobs)
+    found = store.execute("select attempt, asked_at <= ended_at from activations").fetchall()
+    assert set(found) == {(1, True)}
+    return store.execute("select activation, state, launches, turns from activations order by all").fetchall()
+
+
 def test_each_activation_has_its_own_time_and_its_own_steps() -> None:
     """Three that take most of their time end well; none is charged for the ones before."""
     model = FakeModel(
@@ -102,6 +111,9 @@ def test_each_activation_has_its_own_time_and_its_own_steps() -> None:
     finished, world = played(model, follow_ups=2, agent=SimpleAgent(timeout_s=25, max_steps=2))
     assert finished.scored == 1
     assert len([e for e in world.events() if isinstance(e.data, ActivationCompleted)]) == 3
+    assert viewed(world) == [(n, "completed", 0, 2) for n in (1, 2, 3)]
+    asked = [(e.data.turn, e.data.activation) for e in world.events() if isinstance(e.data, ModelCallRequested)]
+    assert asked == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)]
 
 
 def test_a_failed_activation_ends_the_session_as_failed() -> None:
@@ -116,6 +128,7 @@ def test_a_failed_activation_ends_the_session_as_failed() -> None:
     assert (finished.failed, finished.scored) == (1, 0)
     (failed,) = [e.data for e in world.events() if isinstance(e.data, ActivationFailed)]
     assert (failed.activation, failed.failure.kind) == (2, "agent_timeout")
+    assert viewed(world) == [(1, "completed", 0, 1), (2, "failed", 0, None)]
 
 
 def test_a_limit_that_holds_for_all_inputs_ends_the_session_with_what_there_is() -> None:
