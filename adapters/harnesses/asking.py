@@ -122,9 +122,10 @@ def check(agent: Program, task: TaskInput, sandbox: SandboxConfig) -> None:
     if not isinstance(sandbox, Bubblewrap | Docker):
         msg = f"{agent.type} cannot run in a sandbox of type {sandbox.type} yet: choose bubblewrap or docker"
         raise Unsupported(msg)
-    words, prompt = system_prompt_of(agent, task.messages), prompt_of(task.messages)
+    words, prompts = system_prompt_of(agent, task.messages), map(prompt_of, (task.messages, *task.follow_ups))
     at, tools = "http://127.0.0.1:1", reached(agent, task)
-    plan_for(HARNESSES[agent.type], activation_of(agent, prompt, words, "model", at, tools=tools))
+    for prompt in prompts:
+        plan_for(HARNESSES[agent.type], activation_of(agent, prompt, words, "model", at, tools=tools))
 
 
 def check_resumes(agent: Program) -> None:

@@ -34,7 +34,7 @@ from schemas.harnesses import Program
 from tests.bench.stage import Stage, stage
 from tests.e2e.test_agent_programs import asked as command_line
 from tests.e2e.test_agent_programs import model_at, rows
-from tests.e2e.test_killed_programs import CODEX, HOSTS, PI, SETTINGS, asked, config, ended, killed, left_of, questions
+from tests.e2e.test_killed_programs import CODEX, HOSTS, PI, SETTINGS, config, ended, killed, left_of, questions
 from tests.support.real_run import REPOSITORY, RealRun
 from tests.support.two_inputs import MAKING_SECOND, SECOND_INPUT, TwoInputs, write_two_inputs
 from tests.support.upstream import Upstream
@@ -80,7 +80,7 @@ async def test_a_program_is_given_a_further_input(run: RealRun, name: str) -> No
     ]
     calls = rows(run, "select activation, count(*) as n from model_calls group by all order by all")
     assert [(r["activation"], r["n"]) for r in calls] == [(1, 3), (2, 2)]
-    turns = [said(body, dialect) for body in asked(upstream)]
+    turns = [said(body, dialect) for body in upstream.bodies if "input" in body or "messages" in body]
     assert [SECOND_INPUT in words for words in turns] == [False, False, False, True, True]
     assert "Make hello.txt, in two steps." in turns[3], "the first conversation is what the second goes on with"
     assert "The file hello.txt is there now." in turns[3]
@@ -156,14 +156,24 @@ async def test_the_sessions_owner_is_killed(agent: Program, when: Callable[[Enve
         assert left_of(events) == []
 
 
-@pytest.mark.parametrize("when", [is_between, has_begun_the_second], ids=["between", "during"])
-@pytest.mark.parametrize("agent", [CODEX, PI], ids=lambda agent: agent.type)
-async def test_the_host_of_the_sandbox_is_killed(agent: Program, when: Callable[[Envelope], bool]) -> None:
+@pytest.mark.parametrize(
+    ("agent", "when", "hosts"),
+    [
+        pytest.param(CODEX, is_between, ("h1",), id="codex-between"),
+        pytest.param(CODEX, has_begun_the_second, ("h1",), id="codex-during"),
+        pytest.param(CODEX, has_begun_the_second, tuple(HOSTS), id="codex-during-all"),
+        pytest.param(PI, is_between, ("h1",), id="pi-between"),
+        pytest.param(PI, has_begun_the_second, ("h1",), id="pi-during"),
+    ],
+)
+async def test_the_host_of_the_sandbox_is_killed(
+    agent: Program, when: Callable[[Envelope], bool], hosts: tuple[str, ...]
+) -> None:
     """The next machine begins with the workspace and the program's own files as the first input left them: one attempt."""
     plain = await undisturbed(agent)
     async with going(agent) as (place, upstream):
         await seen(place, when)
-        await killed(place, "h1")
+        await killed(place, *hosts)
         counts, events = await ended(place)
         assert counts[SandboxLost] == 1
         launches = [(e.data.activation, e.data.number) for e in events if isinstance(e.data, LaunchRequested)]

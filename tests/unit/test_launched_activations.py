@@ -250,6 +250,14 @@ def test_a_program_that_cannot_go_on_refuses_before_a_machine_is_made() -> None:
     assert failed.failure.message.endswith(f"those that can: {able}")
 
 
+def test_an_input_that_no_program_can_be_given_is_refused_before_a_machine_is_made() -> None:
+    """Also if it is a later one."""
+    half = TASK.model_copy(update={"follow_ups": (NEXT, (Message(role="user", content="\ud800"),))})
+    (failed,) = new(task=half).decided
+    assert isinstance(failed, SessionFailed)
+    assert "half a character" in failed.failure.message
+
+
 def test_nothing_is_asked_for_twice_wherever_the_log_ends() -> None:
     """Whoever takes over after any event of a session with two inputs and two machines states nothing that is in the log already."""
     case = new(task=TASK)
