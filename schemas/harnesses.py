@@ -19,7 +19,7 @@ class HarnessAgent(Tagged):
     """An agent's own program, run in the sandbox against the model gateway (docs/harnesses.md has what each can do).
 
     `system_prompt` is added to the program's own, or takes its place. `withheld_tools` are not offered to the model, `extra_args` go
-    on the command line. `timeout_s` is for everything from the session's request to the program's end, `mcp_timeout_s` for one call of
+    on the command line. `timeout_s` is for each activation, from its request to the program's end, `mcp_timeout_s` for one call of
     a tool that its task offers.
     """
 
@@ -36,6 +36,12 @@ class HarnessAgent(Tagged):
     def enable_tools(self) -> bool:
         """Say that it needs a sandbox."""
         return True
+
+
+class Continuation(Frozen):
+    """How a session is to take further inputs: the harness goes on with its own session, with all that was said in it."""
+
+    mode: Literal["resume_harness_session"]
 
 
 class OracleAgent(Tagged):

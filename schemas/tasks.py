@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from schemas.base import Frozen
 from schemas.environment import Environment, TaskTool, ToolGrant
@@ -12,16 +12,31 @@ from schemas.machines import Machine
 from schemas.readiness import Install
 from schemas.values import BlobRef, Message, Seconds
 
+FOLLOW_UPS_MAX: Final = 100
+
+
+def _words_of_the_user(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Refuse a further input that is not what a user says."""
+    if not messages or any(m.role != "user" or not (m.content or "").strip() or m.tool_calls for m in messages):
+        msg = "a further input must be one or more messages of the user"
+        raise ValueError(msg)
+    return messages
+
+
+FollowUp = Annotated[tuple[Message, ...], AfterValidator(_words_of_the_user)]
+
 
 class TaskInput(Frozen):
     """What the agent sees. `task_id` is stable under shuffling and selection.
 
     `hands_in` is what is graded: the answer, files of the workspace, or the whole workspace as it was left (`machine`).
-    `tools` are offered beside the agent's own, by way of `grants`.
+    `tools` are offered beside the agent's own, by way of `grants`. `follow_ups` are the inputs of the session's activations 2, 3, …:
+    each is what is new, and is given when the one before has been dealt with.
     """
 
     task_id: str
     messages: tuple[Message, ...]
+    follow_ups: tuple[FollowUp, ...] = Field(default=(), max_length=FOLLOW_UPS_MAX)
     hands_in: Literal["answer", "files", "machine"] = "answer"
     tools: tuple[TaskTool, ...] = ()
     grants: tuple[ToolGrant, ...] = ()
@@ -97,3 +112,12 @@ class Evidence(Frozen):
     turns: int
     files: BlobRef | None = None
     refused: str | None = None
+
+
+class DoneActivation(Frozen):
+    """What came of the `activation`-th input of a session, which is known by the `fingerprint` of its messages."""
+
+    activation: int
+    fingerprint: str
+    stop_reason: str
+    turns: int

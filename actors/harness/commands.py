@@ -140,7 +140,7 @@ def note_refused(state: SessionState, data: ToolCallFailed) -> SessionState:
 def with_slot(state: SessionState, index: int, slot: ToolSlot) -> SessionState:
     """Put a slot back; once the last one is answered, the answers become the next call's messages."""
     slots = (*state.slots[:index], slot, *state.slots[index + 1 :])
-    if any(s.answer is None for s in slots) or state.turn >= state.agent.max_steps:
+    if any(s.answer is None for s in slots) or state.is_at_last_step:
         return state.replaced(slots=slots)
     answers = tuple(Message(role="tool", content=s.answer, tool_call_id=s.call.id) for s in slots)
     return state.replaced(slots=(), messages=(*state.messages, *answers))

@@ -110,6 +110,7 @@ class ModelHandlers:
             backend=target.url,
             route=target.route,
             routing_digest=target.routing_digest,
+            activation=state.course.current,
         )
         tag = f"{effect.turn}/{tries}"
         requested = await drive.append_sibling(conversation, Draft(asked, state.last_call or state.request_id, tag))

@@ -5,6 +5,9 @@ whose end is not known is never graded.
 
 A program whose machine was lost is launched again in the next one, as often as sandboxes may be made again, from where its activation
 began. It asks what it asked before, and the gateway answers from the log (`actors/gateway/recalling.py`).
+
+Each further input is a launch of its own, which goes on with the program's session of the one before. What the program keeps for itself
+is kept before an activation is stated as completed, so that a machine that is lost later begins with all that was done.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from actors.harness.activations import Course, begun_with, is_last, messages_of, next_input
 from actors.harness.state import reaches_out
 from adapters.harnesses import asking
 from adapters.harnesses.base import Unsupported
@@ -26,6 +30,7 @@ from schemas.envelope import Envelope
 from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
+    ActivationStarted,
     CheckpointFailed,
     CheckpointRequested,
     CheckpointSaved,
@@ -62,26 +67,38 @@ class SettleCalls(Effect):
 OVERTIME_S: Final = 120.0
 """What a session waits beyond its agent's time: the program is ended in the sandbox, and that has to be heard."""
 SHORTEST_S: Final = 1.0
+NAMELESS: Final = "the agent's program has not told which session it was, and the next input must go on with it"
+
+
+class Kept(Frozen):
+    """A checkpoint between two activations: of the workspace, and of what the program keeps for itself."""
+
+    files: BlobRef
+    home: BlobRef | None
 
 
 class LaunchedState(Frozen):
-    """What is known of a session in its `number`-th machine, which began with the files of `restore`, as its `activation` did.
+    """What is known of a session in its `number`-th machine, which began with the files of `restore`, as its newest activation did.
 
-    `launch_id` is the last launch, in the machine `launched_in`; `seen` is what the program has told in it, up to piece `told`.
-    `settled` says that its calls are over, and which limit of the rollout's own budget was used up.
+    That was asked for at `asked_at`, and goes on with the program's session `resume`. `launch_id` is its last launch; the last of all
+    was for the activation `launched_for`, in the machine `launched_in`. `seen` is what the program has told in it, up to piece `told`.
+    `settled` says that its calls are over, and which limit of the rollout's own budget was used up. `kept` is the checkpoint with
+    which the next activation begins.
     """
 
     request: SessionRequested
     request_id: str
-    started_at: datetime
-    activation: int = 1
-    restore: BlobRef | None = None
+    asked_at: datetime
+    course: Course
+    resume: str | None = None
+    restore: Kept | None = None
     box: Literal["none", "asked", "ready", "lost", "closing", "gone"] = "none"
     number: int = 1
     box_request: str | None = None
     place: str = ""
     is_given_back: bool = False
     launch_id: str | None = None
+    launched_for: int = 0
     launched_in: int = 0
     told: int = 0
     seen: Seen = Seen()
@@ -90,6 +107,9 @@ class LaunchedState(Frozen):
     settled: LaunchSettled | None = None
     evidence: Evidence | None = None
     activation_id: str | None = None
+    keeping: Literal["no", "asked", "over"] = "no"
+    keep_request: str | None = None
+    kept: Kept | None = None
     files_request: str | None = None
     files: BlobRef | None = None
     refused: str | None = None
@@ -105,8 +125,18 @@ class LaunchedState(Frozen):
 
     @property
     def is_launched(self) -> bool:
-        """Say whether the program was launched in the machine that there is now."""
-        return self.launched_in == self.number
+        """Say whether the program was launched for this activation, in the machine that there is now."""
+        return (self.launched_for, self.launched_in) == (self.activation, self.number)
+
+    @property
+    def activation(self) -> int:
+        """Return the number of the newest activation."""
+        return self.course.current
+
+    @property
+    def has_next(self) -> bool:
+        """Say whether the task has an input after the newest one."""
+        return self.activation <= len(self.request.task.follow_ups)
 
     @property
     def is_rid(self) -> bool:
@@ -120,7 +150,9 @@ class LaunchedState(Frozen):
 
     @property
     def misses_files(self) -> bool:
-        """Say whether what is to be handed in has not been kept yet."""
+        """Say whether what the next activation begins with, or what is to be handed in, has not been kept yet."""
+        if self.has_next and not self.evidence:
+            return self.request.checkpoints.when == "turn" and self.keeping != "over"
         is_handed_in = self.request.task.hands_in != "answer"
         return is_handed_in and self.files is None and self.refused is None
 
@@ -140,8 +172,15 @@ class LaunchedMachine:
         data = request.data
         if not isinstance(data, SessionRequested):
             raise TypeError(request.type)
-        state = LaunchedState(request=data, request_id=request.event_id, started_at=request.recorded_at)
+        state = LaunchedState(
+            request=data,
+            request_id=request.event_id,
+            asked_at=request.recorded_at,
+            course=begun_with(data.task),
+        )
         try:
+            if data.continuation or data.task.follow_ups:
+                asking.check_resumes(state.agent)
             asking.check(state.agent, data.task, data.sandbox)
             if elsewhere := data.checkpoints.restore_in:
                 asking.check(state.agent, data.task, elsewhere)
@@ -168,9 +207,9 @@ class LaunchedMachine:
                 return _given_back(state, event)
             case SandboxDestroyed() if state.box == "closing" and data.request_id == state.box_request:
                 return state.replaced(box="gone")
-            case LaunchRequested() if data.number > state.launched_in:
-                begun = {"launch_id": event.event_id, "launched_in": data.number, "told": 0, "seen": Seen()}
-                return state.replaced(**begun, settled=None)
+            case LaunchRequested() if (data.activation, data.number) > (state.launched_for, state.launched_in):
+                where = {"launched_for": data.activation, "launched_in": data.number}
+                return state.replaced(**where, launch_id=event.event_id, told=0, seen=Seen(), settled=None)
             case LaunchTold() if data.launch_id == state.launch_id and data.part == state.told + 1:
                 return state.replaced(told=data.part, seen=state.seen.with_items(data.items))
             case LaunchEnded() if data.request_id == state.launch_id and state.is_launched and state.ended is None:
@@ -181,6 +220,14 @@ class LaunchedMachine:
                 return _lost(state, Failure(kind="launch_lost", message=data.reason, stage="agent"))
             case LaunchSettled() if data.launch_id == state.launch_id:
                 return _settled(state, data)
+            case CheckpointRequested(with_home=True):
+                return state.replaced(keeping="asked", keep_request=event.event_id)
+            case CheckpointSaved() if state.keeping == "asked" and data.request_id == state.keep_request:
+                return state.replaced(keeping="over", kept=Kept(files=data.snapshot, home=data.home))
+            case CheckpointFailed() if state.keeping == "asked" and data.request_id == state.keep_request:
+                return state if data.failure.kind == "sandbox_lost" else state.replaced(keeping="over")
+            case RequestParked() if state.keeping == "asked" and data.request_id == state.keep_request:
+                return state.replaced(keeping="over")
             case CheckpointRequested():
                 return state.replaced(files_request=event.event_id)
             case CheckpointSaved() if data.request_id == state.files_request:
@@ -192,10 +239,14 @@ class LaunchedMachine:
                 return state.replaced(box="gone").failed(data.failure)
             case RequestParked() if data.request_id in {state.launch_id, state.files_request}:
                 return state.failed(data.failure)
-            case ActivationCompleted():
-                return state.replaced(evidence=data.evidence, activation_id=event.event_id)
+            case ActivationStarted():
+                return _begun(state, event, data)
+            case ActivationCompleted() if state.course.is_open(data.activation):
+                return _completed(state, event, data)
             case ActivationFailed():
-                return state.failed(data.failure)
+                return state.replaced(course=state.course.ended(data.activation, failure=data.failure)).failed(
+                    data.failure
+                )
             case SessionClosed() | SessionFailed():
                 return state.replaced(is_closed=True)
             case RunCancelled() if not state.evidence:
@@ -218,9 +269,11 @@ class LaunchedMachine:
             return self._wind_up(state, state.failure)
         if state.evidence:
             return self._close(state, state.evidence)
+        if state.course.is_between:
+            return (Draft(next_input(state.request.task, state.course), state.activation_id),)
         is_lost = state.box == "lost"
         if state.ended and not (is_lost and state.misses_files):
-            return (self._end(state, state.ended, state.settled),) if state.settled else ()
+            return self._end(state, state.ended, state.settled) if state.settled else ()
         if now >= self._deadline(state):
             message = f"the session was not finished after {state.agent.timeout_s:g} s"
             failure = Failure(kind="agent_timeout", message=message)
@@ -230,7 +283,8 @@ class LaunchedMachine:
         if is_lost:
             return self._replace(state)
         if state.box == "ready" and not state.is_launched:
-            return (Draft(self._launch(state, now), state.box_request, place=state.place),)
+            tag = str(state.activation) if state.activation > 1 else ""
+            return (Draft(self._launch(state, now), state.box_request, tag, place=state.place),)
         return ()
 
     @staticmethod
@@ -240,7 +294,8 @@ class LaunchedMachine:
         return SandboxRequested(
             sandbox=asking.roomy(elsewhere or request.sandbox, state.agent),
             number=number,
-            restore=state.restore,
+            restore=state.restore.files if state.restore else None,
+            restore_home=state.restore.home if state.restore else None,
             install=request.install,
             gateway=GatewayDoor(),
             harness=state.agent.type,
@@ -256,30 +311,42 @@ class LaunchedMachine:
     def _launch(state: LaunchedState, now: datetime) -> LaunchRequested:
         task = state.request.task
         tools = asking.reached(state.agent, task)
-        left_s = state.agent.timeout_s - (now - state.started_at).total_seconds()
+        left_s = state.agent.timeout_s - (now - state.asked_at).total_seconds()
+        first = state.activation == 1
         return LaunchRequested(
             agent=state.agent,
             activation=state.activation,
-            prompt=asking.asked(state.agent, task),
+            prompt=asking.asked(state.agent, task) if first else asking.prompt_of(messages_of(task, state.activation)),
             system_prompt=asking.system_prompt_of(state.agent, task.messages),
             model=getattr(state.request.model, "policy_model_name", state.request.model.type),
             timeout_s=max(round(left_s, 3), SHORTEST_S),
             number=state.number,
             mcp_grants=tools.mcp,
             has_tool_command=tools.has_command,
+            resume=state.resume,
         )
 
     @staticmethod
-    def _end(state: LaunchedState, ended: LaunchEnded, settled: LaunchSettled) -> Draft:
+    def _end(state: LaunchedState, ended: LaunchEnded, settled: LaunchSettled) -> Sequence[Draft]:
+        """Complete the activation, or fail it; if another one follows, what that begins with is kept first."""
         found = outcome(ended, state.seen, settled)
-        cause = state.ended_id or state.request_id
+        cause, activation = state.ended_id or state.request_id, state.activation
         if isinstance(found, Failure):
-            return Draft(ActivationFailed(activation=state.activation, failure=found), cause)
-        return Draft(ActivationCompleted(activation=state.activation, evidence=found), cause)
+            return (Draft(ActivationFailed(activation=activation, failure=found), cause),)
+        session_id = state.seen.with_items(ended.asides).session_id or state.resume
+        if not is_last(state.request.task, activation, found):
+            if session_id is None:
+                failure = Failure(kind="agent_failed", message=NAMELESS)
+                return (Draft(ActivationFailed(activation=activation, failure=failure), cause),)
+            if state.misses_files:
+                wanted = Draft(CheckpointRequested(number=state.number, with_home=True), cause, place=state.place)
+                return (wanted,) if state.keeping == "no" else ()
+        completed = ActivationCompleted(activation=activation, evidence=found, session_id=session_id)
+        return (Draft(completed, cause),)
 
     @staticmethod
     def _deadline(state: LaunchedState) -> datetime:
-        return state.started_at + timedelta(seconds=state.agent.timeout_s + OVERTIME_S)
+        return state.asked_at + timedelta(seconds=state.agent.timeout_s + OVERTIME_S)
 
     def _wind_up(self, state: LaunchedState, failure: Failure) -> Sequence[Draft]:
         if state.box in {"ready", "lost"} and not state.is_given_back:
@@ -297,7 +364,8 @@ class LaunchedMachine:
         if state.box in {"asked", "closing"}:
             return ()
         handed_in = evidence.replaced(files=state.files, refused=state.refused)
-        return (Draft(SessionClosed(request_id=state.request_id, evidence=handed_in), state.activation_id),)
+        closed = SessionClosed(request_id=state.request_id, evidence=handed_in, activations=state.course.record())
+        return (Draft(closed, state.activation_id),)
 
     @staticmethod
     def _give_back(state: LaunchedState) -> Draft:
@@ -311,7 +379,7 @@ class LaunchedMachine:
             return ()
         is_over = state.ended or (state.failure and state.is_rid)
         settling = (SettleCalls(f"settle-{state.launch_id}"),) if state.is_unsettled and is_over else ()
-        if state.failure or state.evidence:
+        if state.failure or state.evidence or state.ended:
             return (AwaitAnswer("answers"), *settling)
         return (AwaitAnswer("answers"), Alarm("deadline", self._deadline(state)), *settling)
 
@@ -329,7 +397,24 @@ class LaunchedMachine:
 def _asked_for(state: LaunchedState, event: Envelope, data: SandboxRequested) -> LaunchedState:
     """Note that a machine is asked for; what was heard of a program in the one before is over."""
     box = {"box": "asked", "number": data.number, "box_request": event.event_id, "place": "", "is_given_back": False}
-    return state.replaced(**box, ended=None, ended_id=None)
+    return state.replaced(**box, ended=None, ended_id=None, keeping="no", keep_request=None)
+
+
+def _begun(state: LaunchedState, event: Envelope, data: ActivationStarted) -> LaunchedState:
+    """Note that the next input is taken: it begins with what was kept after the one before, and has a launch of its own."""
+    course = state.course.begun(data.activation, data.fingerprint)
+    if course == state.course:
+        return state
+    fresh = {"launch_id": None, "settled": None, "ended": None, "ended_id": None, "keeping": "no", "keep_request": None}
+    return state.replaced(course=course, asked_at=event.recorded_at, restore=state.kept, kept=None, **fresh)
+
+
+def _completed(state: LaunchedState, event: Envelope, data: ActivationCompleted) -> LaunchedState:
+    """Note what came of an activation; the last one's is what the session is closed with."""
+    course = state.course.ended(data.activation, data.evidence)
+    is_end = is_last(state.request.task, data.activation, data.evidence)
+    evidence = course.whole(data.evidence) if is_end else None
+    return state.replaced(course=course, evidence=evidence, activation_id=event.event_id, resume=data.session_id)
 
 
 def _given_back(state: LaunchedState, event: Envelope) -> LaunchedState:
@@ -344,7 +429,7 @@ def _lost(state: LaunchedState, failure: Failure, *, is_replaced: bool = False) 
     if state.box not in {"asked", "ready"}:
         return state
     lost = state.replaced(box="lost")
-    is_needed = state.misses_files or not (state.ended or state.evidence)
+    is_needed = state.misses_files or (not state.evidence and (state.has_next or not state.ended))
     may_go_on = not (state.evidence or is_replaced) and _has_another(state)
     return lost.failed(failure) if is_needed and not may_go_on else lost
 
@@ -352,8 +437,12 @@ def _lost(state: LaunchedState, failure: Failure, *, is_replaced: bool = False) 
 def _has_another(state: LaunchedState) -> bool:
     """Say whether another machine can follow: a program that may have had an effect outside of the lost one is not run twice."""
     request = state.request
+    is_done = state.ended is not None and not state.misses_files
+    if is_done or state.course.is_between:  # the next activation begins in the other machine
+        return state.number <= request.checkpoints.max_restores and state.kept is not None
+    has_files = state.activation == 1 or state.restore is not None
     is_repeatable = state.launch_id is None or not reaches_out(request.sandbox)
-    return state.number <= request.checkpoints.max_restores and is_repeatable
+    return state.number <= request.checkpoints.max_restores and has_files and is_repeatable
 
 
 def _settled(state: LaunchedState, data: LaunchSettled) -> LaunchedState:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from actors.budget import sentence
 from actors.harness import commands, losses, task_calls
+from actors.harness.activations import begun_with, is_last, next_input
 from actors.harness.state import BoxView, SessionState, ToolSlot
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
@@ -20,6 +21,7 @@ from schemas.envelope import Envelope
 from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
+    ActivationStarted,
     BudgetExhausted,
     CheckpointFailed,
     CheckpointRequested,
@@ -85,6 +87,8 @@ class SessionMachine:
             request=data,
             request_id=request.event_id,
             started_at=request.recorded_at,
+            asked_at=request.recorded_at,
+            course=begun_with(data.task),
             messages=(*system, *data.task.messages),
         )
 
@@ -163,10 +167,13 @@ class SessionMachine:
                 )
             case RequestParked():
                 return _parked(state, data)
+            case ActivationStarted():
+                return _taken(state, event, data)
             case ActivationFailed():
-                return _with(state, failure=state.failure or data.failure)
+                course = state.course.ended(data.activation, failure=data.failure)
+                return _with(state, course=course, failure=state.failure or data.failure)
             case ActivationCompleted():
-                return _with(state, evidence=data.evidence, activation_id=event.event_id)
+                return _completed(state, event, data)
             case SessionClosed() | SessionFailed():
                 return _with(state, is_closed=True)
             case RunCancelled() if not state.evidence:
@@ -185,17 +192,19 @@ class SessionMachine:
         """Say what to append now."""
         if state.is_closed:
             return ()
-        if not state.failure and not state.evidence and now >= self._deadline(state):
+        if state.is_active and now >= self._deadline(state):
             message = f"the session was not finished after {state.agent.timeout_s:g} s"
             failure = Failure(kind="agent_timeout", message=message)
-            return (Draft(ActivationFailed(activation=1, failure=failure), state.request_id),)
+            return (Draft(ActivationFailed(activation=state.course.current, failure=failure), state.request_id),)
         if state.failure:
             return self._wind_up(state, state.failure)
         if state.evidence:
             return self._close(state, state.evidence)
+        if state.course.is_between:
+            return (Draft(next_input(state.request.task, state.course), state.activation_id),)
         if state.stop_reason and not state.slots:
             return (self._complete(state, state.stop_reason),)
-        if state.slots and state.turn >= state.agent.max_steps:
+        if state.slots and state.is_at_last_step:
             return (self._complete(state, "max_steps"),)
         if state.box.stands == "lost":
             return losses.replace(state)
@@ -204,7 +213,7 @@ class SessionMachine:
         return commands.ask(state)
 
     def _deadline(self, state: SessionState) -> datetime:
-        return state.started_at + timedelta(seconds=state.agent.timeout_s)
+        return state.asked_at + timedelta(seconds=state.agent.timeout_s)
 
     def _wind_up(self, state: SessionState, failure: Failure) -> Sequence[Draft]:
         if state.open_call:
@@ -223,7 +232,8 @@ class SessionMachine:
         if state.box.stands in {"asked", "closing"}:
             return ()
         handed_in = evidence.replaced(files=state.files, refused=state.refused)
-        return (Draft(SessionClosed(request_id=state.request_id, evidence=handed_in), state.activation_id),)
+        closed = SessionClosed(request_id=state.request_id, evidence=handed_in, activations=state.course.record())
+        return (Draft(closed, state.activation_id),)
 
     @staticmethod
     def _hand_in(state: SessionState) -> Sequence[Draft]:
@@ -244,8 +254,12 @@ class SessionMachine:
     def _complete(self, state: SessionState, stop_reason: str) -> Draft:
         last = state.messages[-1]
         is_answer = last.role == "assistant" and not last.tool_calls
-        evidence = Evidence(answer=last.content if is_answer else None, stop_reason=stop_reason, turns=state.turn)
-        return Draft(ActivationCompleted(activation=1, evidence=evidence), state.last_call or state.request_id)
+        turns = state.turn - state.turns_before
+        evidence = Evidence(answer=last.content if is_answer else None, stop_reason=stop_reason, turns=turns)
+        activation = state.course.current
+        tag = str(activation) if activation > 1 else ""
+        cause = state.last_call or state.request_id
+        return Draft(ActivationCompleted(activation=activation, evidence=evidence), cause, tag)
 
     # -- pending ---------------------------------------------------------------------------------------------------------------
 
@@ -263,6 +277,8 @@ class SessionMachine:
             return effects
         if state.failure:
             return [*effects, SettleCall(f"settle-{state.turn + 1}", state.turn + 1)] if state.open_call else effects
+        if state.course.is_between:
+            return effects
         effects.append(Alarm("deadline", self._deadline(state)))
         if not state.stop_reason and not state.slots:
             effects.append(CallModel(f"model-{state.turn + 1}", state.turn + 1))
@@ -276,11 +292,33 @@ class SessionMachine:
         """Fail the activation; the session then winds up as usual."""
         if state.is_closed or state.failure:
             return ()
-        return (Draft(ActivationFailed(activation=1, failure=failure), state.request_id),)
+        return (Draft(ActivationFailed(activation=state.course.current, failure=failure), state.request_id),)
 
 
 def _with(state: SessionState, **changes: object) -> SessionState:
     return state.replaced(**changes)
+
+
+def _taken(state: SessionState, event: Envelope, data: ActivationStarted) -> SessionState:
+    """Go on with the whole conversation and what is new in it."""
+    course = state.course.begun(data.activation, data.fingerprint)
+    if course == state.course:
+        return state
+    new = {"messages": (*state.messages, *data.messages), "stop_reason": None, "turns_before": state.turn}
+    return _with(state, course=course, asked_at=event.recorded_at, **new)
+
+
+def _completed(state: SessionState, event: Envelope, data: ActivationCompleted) -> SessionState:
+    if not state.course.is_open(data.activation):
+        return state
+    course = state.course.ended(data.activation, data.evidence)
+    is_end = is_last(state.request.task, data.activation, data.evidence)
+    return _with(
+        state,
+        course=course,
+        evidence=course.whole(data.evidence) if is_end else None,
+        activation_id=event.event_id,
+    )
 
 
 def _answered_by_model(state: SessionState, data: ModelCallCompleted) -> SessionState:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Literal
 
 from actors.budget import Spent
+from actors.harness.activations import Course
 from schemas.base import Frozen
 from schemas.config import SimpleAgent
 from schemas.events import SessionRequested
@@ -61,11 +62,17 @@ class BoxView(Frozen):
 
 
 class SessionState(Frozen):
-    """What is known of a session; it has made `task_calls` calls of its task's tools."""
+    """What is known of a session; it has made `task_calls` calls of its task's tools.
+
+    Its newest activation was asked for at `asked_at`, after `turns_before` turns.
+    """
 
     request: SessionRequested
     request_id: str
     started_at: datetime
+    asked_at: datetime
+    course: Course
+    turns_before: int = 0
     messages: tuple[Message, ...]
     sent: int = 0
     turn: int = 0
@@ -102,6 +109,16 @@ class SessionState(Frozen):
     def misses_files(self) -> bool:
         """Say whether what is to be handed in has not been kept yet."""
         return self.hands_in_files and self.files is None and self.refused is None
+
+    @property
+    def is_active(self) -> bool:
+        """Say whether an activation is under way."""
+        return not (self.failure or self.evidence or self.course.is_between)
+
+    @property
+    def is_at_last_step(self) -> bool:
+        """Say whether the activation has had as many turns as it may have."""
+        return self.turn - self.turns_before >= self.agent.max_steps
 
     @property
     def keeps_files(self) -> bool:

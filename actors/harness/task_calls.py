@@ -38,6 +38,7 @@ def asked_for(
         tool=call.name,
         arguments=arguments,
         timeout_s=state.agent.tool_timeout_s,
+        activation=state.course.current,
         call_id=call.id,
         turn=state.turn,
         index=index,

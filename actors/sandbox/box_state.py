@@ -62,10 +62,14 @@ class OpenCall(Frozen):
 
 
 class Wanted(Frozen):
-    """A checkpoint that has been asked for and not written; with `is_before_next`, no command is started until it is."""
+    """A checkpoint that has been asked for and not written; with `is_before_next`, no command is started until it is.
+
+    With `with_home` it holds what the agent's own program keeps for itself too.
+    """
 
     request_id: str
     is_before_next: bool = False
+    with_home: bool = False
 
 
 class BoxState(Frozen):
@@ -155,7 +159,8 @@ def asked(state: BoxState, event: Envelope) -> BoxState:  # noqa: C901, PLR0911,
                 return state
             if failure := lending.refusal(asker, data.right):
                 return state.replaced(lending=lending.refuses(request_id, "checkpoint", failure))
-            return state.replaced(wanted=(*state.wanted, Wanted(request_id=request_id)))
+            wanted = Wanted(request_id=request_id, with_home=data.with_home)
+            return state.replaced(wanted=(*state.wanted, wanted))
         case _:
             return state.replaced(lending=lending.is_asked(event))
 

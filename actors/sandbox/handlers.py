@@ -57,7 +57,7 @@ class BoxHandlers:
                 if request.install or workspace_begins(wanted):
                     await held.clear(f"{request_id}/clear")
                 async with asyncio.timeout(RESTORED_WITHIN_S):
-                    await held.restore(request.restore)
+                    await held.restore(request.restore, request.restore_home)
             if request.staged:
                 await stage(held.box, request.staged.at, contents_of(request.staged))
             if change := phase_of(request.sandbox, request.phase, held.phase):
@@ -112,9 +112,10 @@ class BoxHandlers:
         """Write a checkpoint for the newest that is wanted; what goes wrong with it is no fault of the machine's."""
         held: HeldBox = drive.held
         request_id = drive.state.wanted[-1].request_id
+        with_home = any(wanted.with_home for wanted in drive.state.wanted)
         try:
             async with asyncio.timeout(KEPT_WITHIN_S):
-                saved = await held.keep(request_id)
+                saved = await held.keep(request_id, with_home=with_home)
         except BoxLost as error:
             return await self.lost(drive, error)
         except TooLarge as error:  # what is in the machine is the agent's doing, and will not change

@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict
 from typing import Any, Final
 
+from actors.sandbox.homes import keep_home, restore_home
 from gym_bus.blobs import Blobs
 from gym_bus.errors import Permanent
 from providers.sandboxes.base import Box
@@ -40,20 +41,27 @@ class HeldBox:
         """Remove everything from the workspace, as the user that commands run as; what it cannot remove stays."""
         await self.box.exec(CLEAR, key=key, timeout_s=CLEARED_WITHIN_S)
 
-    async def restore(self, ref: BlobRef) -> None:
-        """Fill the new machine with the files of a snapshot; raises what `WithSnapshots.restore` does."""
+    async def restore(self, ref: BlobRef, home: BlobRef | None = None) -> None:
+        """Fill the new machine with the files of a snapshot, and of the agent's own program.
+
+        Raises what `WithSnapshots.restore` and `restore_home` do.
+        """
         await self._able().restore(ref, self._blobs)
+        if home:
+            await restore_home(self.box, home, self._blobs, f"restore {home.sha256}")
         self._last = await asyncio.to_thread(load, ref, self._blobs)
 
-    async def keep(self, request_id: str) -> CheckpointSaved:
-        """Write a snapshot; raises what `WithSnapshots.snapshot` does."""
+    async def keep(self, request_id: str, *, with_home: bool = False) -> CheckpointSaved:
+        """Write a snapshot; raises what `WithSnapshots.snapshot` and `keep_home` do."""
         began = time.monotonic()
+        home = await keep_home(self.box, self._blobs, request_id) if with_home else None
         taken = await self._able().snapshot(self._blobs, self._last)
         self._last = taken.manifest
         files = [entry for entry in taken.manifest.entries if entry.kind == "file"]
         return CheckpointSaved(
             request_id=request_id,
             snapshot=taken.ref,
+            home=home,
             files=len(files),
             bytes=sum(piece.length for entry in files for piece in entry.pieces),
             stored_bytes=taken.stored_bytes,

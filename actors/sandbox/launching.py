@@ -18,7 +18,7 @@ from actors.sandbox.launches import FollowLaunch, OpenLaunch
 from adapters.harnesses.asking import Reached, activation_of
 from adapters.harnesses.base import Plan, plan_for
 from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Receipt, launchable
-from adapters.harnesses.running import Following, begin
+from adapters.harnesses.running import Following, begin, written_before
 from adapters.harnesses.table import HARNESSES
 from adapters.harnesses.told import size_of, told
 from gym_bus.errors import GymBusError, Permanent
@@ -63,10 +63,16 @@ class GoingLaunch:
     is_read: bool = False
 
     @classmethod
-    async def begun(cls, box: LaunchBox, plan: Plan, launch_id: str, cwd: str, timeout_s: float) -> GoingLaunch:
-        """Launch what is planned, in the directory `cwd`; raises `Permanent`, `BoxLost`."""
+    async def begun(
+        cls, box: LaunchBox, plan: Plan, launch_id: str, cwd: str, timeout_s: float, *, goes_on: bool = False
+    ) -> GoingLaunch:
+        """Launch what is planned, in the directory `cwd`; raises `Permanent`, `BoxLost`.
+
+        If it `goes_on` with a session, what its files hold by now was told in the activation before.
+        """
+        told = [await written_before(box, trace, launch_id) if goes_on else 0 for trace in plan.traces]
         launch = await begin(box, plan, launch_id, cwd=cwd, timeout_s=timeout_s)
-        first, *others = [Following(launch, trace) for trace in plan.traces]
+        first, *others = [Following(launch, trace, size) for trace, size in zip(plan.traces, told, strict=True)]
         return cls(launch, first, others)
 
     async def look(self) -> None:
@@ -177,11 +183,17 @@ class LaunchHandlers:
             f"{url}/a/{token}",
             workspace,
             Reached(request.mcp_grants, request.has_tool_command),
+            request.resume,
         )
         plan = plan_for(HARNESSES[request.agent.type], activation)
         async with asyncio.timeout(BEGUN_WITHIN_S):
             return await GoingLaunch.begun(
-                launchable(held.box), plan, f"l{launch.request_id}", workspace, request.timeout_s
+                launchable(held.box),
+                plan,
+                f"l{launch.request_id}",
+                workspace,
+                request.timeout_s,
+                goes_on=request.resume is not None,
             )
 
     def table(self) -> dict[type[Any], Any]:

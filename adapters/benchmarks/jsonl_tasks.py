@@ -8,10 +8,10 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import pydantic_core
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from adapters.benchmarks import tested_tasks, tool_tasks
 from adapters.benchmarks.answers import INSTRUCTION, shown, tagged_answer
@@ -19,7 +19,7 @@ from adapters.benchmarks.base import Grade
 from gym_bus.errors import BadTaskset
 from schemas.config import JsonlTaskset
 from schemas.readiness import Install
-from schemas.tasks import Evidence, Task, TaskInput
+from schemas.tasks import FOLLOW_UPS_MAX, Evidence, FollowUp, Task, TaskInput
 from schemas.values import Message
 
 VERIFIER: Final = "math_verify"
@@ -32,6 +32,7 @@ ANSWER_MAX_CHARACTERS: Final = 10_000
 DEEPER: Final = 32
 """How much deeper than in its file a row may lie in an event."""
 
+FOLLOW_UPS: Final = TypeAdapter(Annotated[tuple[FollowUp, ...], Field(max_length=FOLLOW_UPS_MAX)])
 _WORDS: Final = re.compile(r"[A-Za-z][A-Za-z .,'-]+")
 
 
@@ -46,9 +47,10 @@ def load(config: JsonlTaskset) -> list[Task]:
         with_tests, offer = _tested(row, path, number), _offer(row, path, number)
         by_records = offer is not None and offer.expected_records is not None
         own: dict[str, Any] = {"install": _install(row, path, number), "image": _image(row, path, number)}
-        tools: dict[str, Any] = {}
+        more: dict[str, Any] = {"follow_ups": _follow_ups(row, path, number)}
         if offer:
-            own["environment"], tools = offer.environment(), {"tools": offer.task_tools(), "grants": offer.grants}
+            own["environment"] = offer.environment()
+            more |= {"tools": offer.task_tools(), "grants": offer.grants}
         answer = "" if with_tests or by_records else _text(row, config.answer_key, path, number)
         task_id = _own_id(row, path, number)
         if task_id is None:
@@ -59,18 +61,18 @@ def load(config: JsonlTaskset) -> list[Task]:
         _check_can_be_recorded(row, path, number)
         if with_tests:
             messages = (Message(role="user", content=question),)
-            given = TaskInput(task_id=task_id, messages=messages, hands_in=with_tests.hands_in, **tools)
+            given = TaskInput(task_id=task_id, messages=messages, hands_in=with_tests.hands_in, **more)
             data = with_tests.verifier_data()
             verifier = tested_tasks.VERIFIER
             tasks.append(Task(index=len(tasks), input=given, verifier=verifier, verifier_data=data, **own))
             continue
         if offer and by_records:
-            given = TaskInput(task_id=task_id, messages=(Message(role="user", content=question),), **tools)
+            given = TaskInput(task_id=task_id, messages=(Message(role="user", content=question),), **more)
             data = {"expected": offer.expected_records}
             tasks.append(Task(index=len(tasks), input=given, verifier=tool_tasks.VERIFIER, verifier_data=data, **own))
             continue
         messages = (Message(role="user", content=f"{question}\n\n{INSTRUCTION}"),)
-        given = TaskInput(task_id=task_id, messages=messages, **tools)
+        given = TaskInput(task_id=task_id, messages=messages, **more)
         data = {"answer": answer.rpartition(FINAL_ANSWER)[2].strip()}
         tasks.append(Task(index=len(tasks), input=given, verifier=VERIFIER, verifier_data=data, **own))
     if not tasks:
@@ -206,6 +208,23 @@ def _offer(row: Mapping[str, Any], path: Path, number: int) -> tool_tasks.Offer 
     if offer and offer.expected_records is not None and tested_tasks.is_tested(row):
         raise BadTaskset(f"{path}:{number}: want either `expected_records` or tests, not both")
     return offer
+
+
+def _follow_ups(row: Mapping[str, Any], path: Path, number: int) -> tuple[FollowUp, ...]:
+    """Return the row's further inputs: each is text, or a list of messages of the user."""
+    found = row.get("follow_ups")
+    inputs = (
+        [[{"role": "user", "content": i}] if isinstance(i, str) else i for i in found]
+        if isinstance(found, list)
+        else found
+    )
+    try:
+        return FOLLOW_UPS.validate_python(inputs or [])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(("follow_ups", *map(str, first["loc"])))
+        msg = f'{path}:{number}: {where}: {first["msg"]}; want ["And now …", …], or lists of messages of the user'
+        raise BadTaskset(msg) from error
 
 
 def _install(row: Mapping[str, Any], path: Path, number: int) -> Install | None:

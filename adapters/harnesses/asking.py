@@ -91,8 +91,12 @@ def activation_of(
     base_url: str,
     workspace: str = "/box",
     tools: Reached = NO_TOOLS,
+    resume: str | None = None,
 ) -> Activation:
-    """Return one input for the harness, with the gateway at `base_url` (its token in the path, without `/v1`)."""
+    """Return one input for the harness, with the gateway at `base_url` (its token in the path, without `/v1`).
+
+    With `resume` the harness goes on with that session of its own.
+    """
     timeout_s = min(agent.mcp_timeout_s, agent.timeout_s)
     return Activation(
         prompt=prompt,
@@ -107,6 +111,7 @@ def activation_of(
         mcp=tuple(McpServer(name, f"{base_url}/mcp/{name}", timeout_s=timeout_s) for name in tools.mcp),
         tool_command=ToolCommand(f"{base_url}/tools", timeout_s) if tools.has_command else None,
         extra_args=agent.extra_args,
+        resume=resume,
         context_tokens=agent.context_tokens,
         max_output_tokens=agent.max_output_tokens,
     )
@@ -117,9 +122,18 @@ def check(agent: Program, task: TaskInput, sandbox: SandboxConfig) -> None:
     if not isinstance(sandbox, Bubblewrap | Docker):
         msg = f"{agent.type} cannot run in a sandbox of type {sandbox.type} yet: choose bubblewrap or docker"
         raise Unsupported(msg)
-    words, prompt = system_prompt_of(agent, task.messages), prompt_of(task.messages)
+    words, prompts = system_prompt_of(agent, task.messages), map(prompt_of, (task.messages, *task.follow_ups))
     at, tools = "http://127.0.0.1:1", reached(agent, task)
-    plan_for(HARNESSES[agent.type], activation_of(agent, prompt, words, "model", at, tools=tools))
+    for prompt in prompts:
+        plan_for(HARNESSES[agent.type], activation_of(agent, prompt, words, "model", at, tools=tools))
+
+
+def check_resumes(agent: Program) -> None:
+    """Raise `Unsupported` if the harness cannot go on with its own session when a further input comes."""
+    if not HARNESSES[agent.type].resumes:
+        able = sorted(name for name, harness in HARNESSES.items() if harness.resumes)
+        msg = f"{agent.type} cannot go on with its session, and the task has further inputs; those that can: {', '.join(able)}"
+        raise Unsupported(msg)
 
 
 def roomy(sandbox: SandboxConfig, agent: Program) -> SandboxConfig:

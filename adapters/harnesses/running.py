@@ -66,6 +66,17 @@ async def _all(*works: Coroutine[Any, Any, None]) -> None:
             raise outcome
 
 
+async def written_before(box: LaunchBox, trace: Trace, key: str) -> int:
+    """Return how many bytes a trace holds before the launch: those of a session that is resumed; raises `Permanent`, `BoxLost`."""
+    if not trace.where.startswith("/") or trace.is_document:
+        return 0
+    look = f'for file in {trace.where}; do :; done; if [ -f "$file" ]; then wc -c < "$file"; else echo 0; fi'
+    done = await box.exec(look, key=f"{key}:before", timeout_s=PUT_WITHIN_S)
+    if done.exit_code != 0 or not done.output.strip().isdigit():
+        raise Permanent(f"{trace.where} cannot be looked at: {done.output.strip()[-200:]}")
+    return int(done.output)
+
+
 async def put_text(box: LaunchBox, content: str, path: str, mode: int = 0o600) -> None:
     """Make a file of the machine that only its user reads."""
     with tempfile.NamedTemporaryFile() as file:
@@ -77,13 +88,13 @@ async def put_text(box: LaunchBox, content: str, path: str, mode: int = 0o600) -
 class Following:
     """Reads one trace of a launch as it grows. `is_cut` if it grew beyond what is read of it, 256 MiB."""
 
-    def __init__(self, launch: Launch, trace: Trace) -> None:
-        """Begin at its beginning; whoever takes over does so as well."""
+    def __init__(self, launch: Launch, trace: Trace, offset: int = 0) -> None:
+        """Begin at its beginning, or at byte `offset`; whoever takes over does so as well."""
         self.reader: Reader = trace.reader()
         self.is_cut = False
         self._launch = launch
         self._trace = trace
-        self._offset = 0
+        self._offset = offset
 
     async def more(self) -> list[Item]:
         """Return what came since the last time, 1 MiB of the file at most; nothing of a document, which is read at its end."""

@@ -31,6 +31,7 @@ from schemas.events.environment import (
 from schemas.events.harness import (
     ActivationCompleted,
     ActivationFailed,
+    ActivationStarted,
     CheckpointRequested,
     SandboxCloseRequested,
     SandboxGiveBackRequested,
@@ -81,6 +82,7 @@ from schemas.events.verifier import GradingRequested, VerdictFailed, VerdictIssu
 __all__ = [
     "ActivationCompleted",
     "ActivationFailed",
+    "ActivationStarted",
     "BudgetExhausted",
     "CheckpointFailed",
     "CheckpointRequested",

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from schemas.base import Answer, Event
 from schemas.config import AgentConfig, Budgets, ModelConfig, RunConfig
+from schemas.harnesses import Continuation
 from schemas.readiness import Install
 from schemas.sandboxes import Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tasks import Evidence, Solution, TaskInput
@@ -113,7 +114,8 @@ class RunFinished(Answer):
 class SessionRequested(Event):
     """The collector asks a harness to run one attempt at a task (with its first activation). Written by `collector`.
 
-    `solution` is for an `oracle_agent` only.
+    `solution` is for an `oracle_agent` only. With a `continuation` the task has further inputs, and the harness refuses before a
+    sandbox is made if it cannot go on with its own session.
     """
 
     TYPE: ClassVar[str] = "session_requested.v1"
@@ -130,6 +132,7 @@ class SessionRequested(Event):
     install: Install | None = None
     warm_sandboxes: WarmSandboxes = 0
     solution: Solution | None = None
+    continuation: Continuation | None = None
 
 
 class VerdictRequested(Event):

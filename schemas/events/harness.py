@@ -11,17 +11,18 @@ from schemas.base import Answer, Event
 from schemas.harnesses import HarnessName
 from schemas.readiness import GatewayDoor, Install
 from schemas.sandboxes import SandboxConfig, WarmSandboxes
-from schemas.tasks import Evidence, Staged
-from schemas.values import AskedAgain, BlobRef, Failure, Party
+from schemas.tasks import DoneActivation, Evidence, Staged
+from schemas.values import AskedAgain, BlobRef, Failure, Message, Party
 
 
 class SandboxRequested(Event):
     """A session asks for a machine, its `number`-th; each one after the first follows one that was lost.
 
-    It begins with the files of `restore`. What that does not hold yet is done again: first what was `seen` by the model, which must
-    come out as it did, then what is open (`again`). `phase` says which of its network's lists of hosts holds. `install` is run in it
-    first. With a `gateway` it is to reach the model gateway of its host; with a `harness` it is shown that program's files; it has the
-    files `staged` from the beginning. Each host that makes machines for the run keeps `warm_sandboxes` more of the same kind ready.
+    It begins with the files of `restore`, and with those of the agent's own program in `restore_home`. What they do not hold yet is
+    done again: first what was `seen` by the model, which must come out as it did, then what is open (`again`). `phase` says which of
+    its network's lists of hosts holds. `install` is run in it first. With a `gateway` it is to reach the model gateway of its host;
+    with a `harness` it is shown that program's files; it has the files `staged` from the beginning. Each host that makes machines for
+    the run keeps `warm_sandboxes` more of the same kind ready.
     """
 
     TYPE: ClassVar[str] = "sandbox_requested.v1"
@@ -30,6 +31,7 @@ class SandboxRequested(Event):
     sandbox: SandboxConfig
     number: int = 1
     restore: BlobRef | None = None
+    restore_home: BlobRef | None = None
     seen: tuple[AskedAgain, ...] = ()
     again: tuple[AskedAgain, ...] = ()
     phase: Literal["install", "agent", "verify"] = "agent"
@@ -113,7 +115,8 @@ class SandboxGiveBackRequested(Event):
 class CheckpointRequested(Event):
     """A session wants the files of its `number`-th sandbox to be kept as they are now, whether a command runs or not.
 
-    A borrower names the `right` that it was lent the sandbox with.
+    A borrower names the `right` that it was lent the sandbox with. With `with_home`, what the agent's own program keeps for itself
+    outside of the workspace is kept too.
     """
 
     TYPE: ClassVar[str] = "checkpoint_requested.v1"
@@ -121,19 +124,38 @@ class CheckpointRequested(Event):
 
     number: int = 1
     right: int | None = None
+    with_home: bool = False
 
     def wanted(self) -> tuple[str, ...]:
         """Return the aspects of the answers that the request is waiting for."""
         return ("checkpoint",)
 
 
+class ActivationStarted(Event):
+    """A session has taken its next input: its time begins here, and `messages` is all that is new in it.
+
+    The first activation is that of the session's request and has no such event. `fingerprint` names the input (SHA-256 of its
+    canonical JSON): the same number with another one is never taken.
+    """
+
+    TYPE: ClassVar[str] = "activation_started.v1"
+
+    activation: int
+    fingerprint: str
+    messages: tuple[Message, ...]
+
+
 class ActivationCompleted(Event):
-    """The agent has dealt with one input; `answer` is its last message."""
+    """The agent has dealt with one input; `evidence` is of this activation alone, its turns too.
+
+    `session_id` is what the agent's own program calls the session, in which the next activation goes on.
+    """
 
     TYPE: ClassVar[str] = "activation_completed.v1"
 
     activation: int
     evidence: Evidence
+    session_id: str | None = None
 
 
 class ActivationFailed(Event):
@@ -146,11 +168,12 @@ class ActivationFailed(Event):
 
 
 class SessionClosed(Answer):
-    """A session is over and its machine is gone; `evidence` is what may be graded."""
+    """A session is over and its machine is gone; `evidence` is what may be graded: the last answer, the turns of all `activations`."""
 
     TYPE: ClassVar[str] = "session_closed.v1"
 
     evidence: Evidence
+    activations: tuple[DoneActivation, ...] = ()
 
 
 class SessionFailed(Answer):

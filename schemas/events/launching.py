@@ -17,7 +17,8 @@ class LaunchRequested(Event):
     In a sandbox that follows one that was lost it begins the activation anew, and is given the answers that are recorded for it. The
     program is given `prompt`, and `system_prompt` as the agent's configuration says, and `timeout_s` to end. `model` is what it
     calls the model. Its token for the gateway is made where it is launched, and is in no event. The tools of its task are MCP servers
-    to it, by the names of `mcp_grants`; with `has_tool_command`, it is given a command that calls them.
+    to it, by the names of `mcp_grants`; with `has_tool_command`, it is given a command that calls them. `resume` is the program's own
+    session, of the activation before, with which it goes on.
     """
 
     TYPE: ClassVar[str] = "launch_requested.v1"
@@ -33,6 +34,7 @@ class LaunchRequested(Event):
     right: int | None = None
     mcp_grants: tuple[str, ...] = ()
     has_tool_command: bool = False
+    resume: str | None = None
 
 
 class LaunchTold(Event):

@@ -25,7 +25,7 @@ class ModelCallRequested(Event):
     `overrides` are the sampling parameters that the configuration put in place of the client's; `backend` is the address asked;
     `route` and `routing_digest` are which way a routing backend was told to take, and the digest of its configuration.
     `invocation` is what the client says of itself in a header, with the header's name: which thread, which sub-agent.
-    `activation` is the input that a program worked on, `launch` the number of its launch for that.
+    `activation` is the input that the agent worked on, `launch` the number of its program's launch for that.
     """
 
     TYPE: ClassVar[str] = "model_call_requested.v1"

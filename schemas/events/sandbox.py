@@ -170,13 +170,15 @@ class CheckpointSaved(Answer):
     """The machine's files were kept; `snapshot` names the manifest (`schemas.snapshots`) of `files` with `bytes` of content.
 
     The request is a `CheckpointRequested`, or a `ToolCallRequested` with `keeps_files`, which it follows. `stored_bytes` were new.
-    The machine's processes stood still for `paused_s`, None if they did not.
+    The machine's processes stood still for `paused_s`, None if they did not. `home` holds what the agent's own program keeps for
+    itself, if that was asked for.
     """
 
     TYPE: ClassVar[str] = "checkpoint_saved.v1"
     ASPECT: ClassVar[str] = "checkpoint"
 
     snapshot: BlobRef
+    home: BlobRef | None = None
     files: int
     bytes: int
     stored_bytes: int

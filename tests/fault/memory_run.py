@@ -16,7 +16,7 @@ from schemas.sandboxes import Inline
 from tests.support.checks import check_ledger, check_log, final_table
 from tests.support.invariants import check_invariants, is_sampled
 from tests.support.virtual_time import run_virtual
-from tests.support.world import SimHost, World, config, kill_at, read_ledger
+from tests.support.world import SimHost, World, config, kill_at, read_ledger, with_follow_ups
 
 RESTART_AFTER_S = 0.3
 
@@ -40,13 +40,20 @@ def run_disturbed(
     what: Literal["host", "bus"] = "host",
     hosts: int = 1,
     faults: Faults | None = None,
+    follow_ups: int = 0,
 ) -> Outcome:
-    """Run eight rollouts; kill the host (it comes back) or the bus at each target: a boundary, and for the how many-th time."""
-    return run_virtual(_run(ledger, targets, what, hosts, faults))
+    """Run eight rollouts; kill the host (it comes back) or the bus at each target: a boundary, and for the how many-th time.
+
+    Each of their sessions has `follow_ups` further inputs.
+    """
+    return run_virtual(_run(ledger, targets, what, hosts, faults, follow_ups))
 
 
-async def _run(ledger: Path, targets: Targets, what: str, hosts: int, faults: Faults | None) -> Outcome:
+async def _run(
+    ledger: Path, targets: Targets, what: str, hosts: int, faults: Faults | None, follow_ups: int
+) -> Outcome:
     world = World(tasks=4, ledger=ledger, faults=faults)
+    world.tasks = [with_follow_ups(task, follow_ups) for task in world.tasks]
     loop = asyncio.get_running_loop()
     struck = 0
 

@@ -14,10 +14,10 @@ from schemas.cases import CaseResult, CaseRun
 from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolUse, Turn
 from schemas.envelope import Envelope
 from schemas.environment import BuiltIn, Environment, RemoteTool, TaskTool, ToolGrant
-from schemas.harnesses import PiAgent, ToldItem
+from schemas.harnesses import Continuation, PiAgent, ToldItem
 from schemas.ids import RUN_LEVEL
 from schemas.readiness import GatewayDoor, Install
-from schemas.tasks import Evidence, Solution, Staged, TaskInput
+from schemas.tasks import DoneActivation, Evidence, Solution, Staged, TaskInput
 from schemas.tokens import CallTokens
 from schemas.values import AskedAgain, BlobRef, Failure, Message, NetworkAttempt, Party, Sampling, ToolCall, Usage
 
@@ -41,6 +41,7 @@ _EVIDENCE: Final = Evidence(answer="<answer>4</answer>", stop_reason="stop", tur
 _TASK: Final = TaskInput(
     task_id="sum/3",
     messages=(Message(role="user", content=ODD_TEXT),),
+    follow_ups=((Message(role="user", content="And now?"),),),
     hands_in="files",
     tools=(TaskTool(name="note", description=ODD_TEXT, parameters={"type": "object"}),),
     grants=(ToolGrant(name="task_tools", kind="http", required=False),),
@@ -207,6 +208,7 @@ _ALL: Final[tuple[Event, ...]] = (
         install=_INSTALL,
         warm_sandboxes=3,
         solution=Solution(staged=_STAGED, command="sh /solution/solve.sh"),
+        continuation=Continuation(mode="resume_harness_session"),
     ),
     events.VerdictRequested(
         verifier="sum", verifier_data={"answer": 4, "tolerance": 1e-9}, evidence=_EVIDENCE, sandbox=_BOX
@@ -216,6 +218,7 @@ _ALL: Final[tuple[Event, ...]] = (
         sandbox=sandboxes.Inline(limits=_LIMITS, ledger_path="/ledger"),
         number=2,
         restore=_BLOB,
+        restore_home=_BLOB,
         seen=(AskedAgain(turn=1, index=0, tries=1),),
         again=(AskedAgain(turn=2, index=1, tries=2),),
         phase="verify",
@@ -225,7 +228,7 @@ _ALL: Final[tuple[Event, ...]] = (
         warm_sandboxes=3,
         staged=_STAGED,
     ),
-    events.CheckpointRequested(number=2, right=3),
+    events.CheckpointRequested(number=2, right=3, with_home=True),
     events.SandboxLendRequested(number=2, borrower=_PARTY),
     events.SandboxGiveBackRequested(number=2, right=3),
     events.ToolCallRequested(
@@ -242,9 +245,14 @@ _ALL: Final[tuple[Event, ...]] = (
     ),
     events.ToolCallRejected(call_id="c1", turn=2, index=1, message=ODD_TEXT),
     events.SandboxCloseRequested(number=2),
-    events.ActivationCompleted(activation=1, evidence=_EVIDENCE),
+    events.ActivationStarted(activation=2, fingerprint="0f" * 32, messages=(Message(role="user", content=ODD_TEXT),)),
+    events.ActivationCompleted(activation=1, evidence=_EVIDENCE, session_id="s-1"),
     events.ActivationFailed(activation=1, failure=_FAILURE),
-    events.SessionClosed(request_id="q", evidence=_EVIDENCE),
+    events.SessionClosed(
+        request_id="q",
+        evidence=_EVIDENCE,
+        activations=(DoneActivation(activation=2, fingerprint="0f" * 32, stop_reason="stop", turns=3),),
+    ),
     events.SessionFailed(request_id="q", failure=_FAILURE),
     events.ModelCallRequested(
         turn=2,
@@ -345,6 +353,7 @@ _ALL: Final[tuple[Event, ...]] = (
         right=3,
         mcp_grants=("task_tools",),
         has_tool_command=True,
+        resume="s-1",
     ),
     events.LaunchTold(launch_id="q", part=4, items=_TOLD),
     events.LaunchEnded(
@@ -374,7 +383,15 @@ _ALL: Final[tuple[Event, ...]] = (
     events.SandboxRequestRefused(request_id="q", failure=_FAILURE),
     events.SandboxLost(reason="out of memory", is_replaced=True, network=(_TRIED,), network_dropped=3),
     events.CheckpointSaved(
-        request_id="q", snapshot=_BLOB, files=2, bytes=9, stored_bytes=4, left_out=1, duration_s=0.5, paused_s=0.25
+        request_id="q",
+        snapshot=_BLOB,
+        home=_BLOB,
+        files=2,
+        bytes=9,
+        stored_bytes=4,
+        left_out=1,
+        duration_s=0.5,
+        paused_s=0.25,
     ),
     events.CheckpointFailed(request_id="q", failure=_FAILURE),
     events.GradingRequested(

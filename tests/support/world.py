@@ -87,6 +87,15 @@ def sum_tasks(count: int) -> list[Task]:
     ]
 
 
+def with_follow_ups(task: Task, count: int) -> Task:
+    """Return a sum with `count` further ones asked for after it; what is graded is the answer to the last."""
+    sums = [(task.index + n, 10 * n) for n in range(1, count + 1)]
+    inputs = tuple((Message(role="user", content=f"And what is {a} + {b}?"),) for a, b in sums)
+    data = {"answer": sum(sums[-1])} if sums else task.verifier_data
+    given = task.input.model_copy(update={"follow_ups": inputs})
+    return task.model_copy(update={"input": given, "verifier_data": data})
+
+
 def config(**changes: Any) -> RunConfig:
     """Return a small run's configuration."""
     base: dict[str, Any] = {

@@ -64,6 +64,33 @@ def test_other_keys_may_be_named(tmp_path: Path) -> None:
     assert task.verifier_data == {"answer": "5"}
 
 
+def test_further_inputs_are_text_or_messages_of_the_user(tmp_path: Path) -> None:
+    more = ["And now?", [{"role": "user", "content": "One."}, {"role": "user", "content": "Two."}]]
+    plain, (task,) = load(tmp_path, row()), load(tmp_path, row(follow_ups=more))
+    assert [[message.content for message in messages] for messages in task.input.follow_ups] == [
+        ["And now?"],
+        ["One.", "Two."],
+    ]
+    assert plain[0].input.follow_ups == ()
+    assert load(tmp_path, row(follow_ups=None))[0].input.follow_ups == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("And now?", "follow_ups: "),
+        ([" "], "follow_ups.0: .*messages of the user"),
+        ([[]], "follow_ups.0: .*messages of the user"),
+        (["x", [{"role": "assistant", "content": "Hello."}]], "follow_ups.1: .*messages of the user"),
+        ([3], "follow_ups.0: "),
+        (["x"] * 101, "follow_ups: .*at most 100 items"),
+    ],
+)
+def test_further_inputs_that_are_none_are_refused_with_the_line(tmp_path: Path, more: Any, said: str) -> None:
+    with pytest.raises(BadTaskset, match=f"rows.jsonl:1: {said}"):
+        load(tmp_path, row(follow_ups=more))
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

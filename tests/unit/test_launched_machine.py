@@ -285,7 +285,7 @@ def test_pieces_are_told_in_order_and_once() -> None:
 def test_time_runs_out_for_who_hears_nothing() -> None:
     case = launched()
     state, machine = case.state, LaunchedMachine()
-    just_before = state.started_at + timedelta(seconds=100 + OVERTIME_S - 1)
+    just_before = state.asked_at + timedelta(seconds=100 + OVERTIME_S - 1)
     assert machine.decide(state, just_before) == ()
     (draft,) = machine.decide(state, just_before + timedelta(seconds=2))
     assert isinstance(draft.data, ActivationFailed)

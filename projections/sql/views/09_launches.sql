@@ -24,7 +24,8 @@ select
     end as state,
     ended.data->>'$.ended_by' as ended_by, try_cast(ended.data->>'$.exit_code' as integer) as exit_code, try_cast(ended.data->>'$.duration_s' as double) as duration_s,
     case when ended.type = 'launch_ended.v1' then coalesce(try_cast(ended.data->>'$.descendants_killed' as integer), 0) end as descendants_killed, coalesce(ended.data->>'$.failure.message', ended.data->>'$.reason') as reason,
-    coalesce(told.replies, 0) as replies, coalesce(told.tool_calls, 0) as tool_calls, told.session_id, asked.event_id as launch_id
+    coalesce(told.replies, 0) as replies, coalesce(told.tool_calls, 0) as tool_calls,
+    coalesce(told.session_id, asked.data->>'$.resume') as session_id, asked.event_id as launch_id
 from events asked
 left join events ended
     on ended.type in ('launch_ended.v1', 'launch_failed.v1', 'launch_lost.v1') and ended.run_id = asked.run_id

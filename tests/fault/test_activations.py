@@ -1,0 +1,141 @@
+"""Sessions of our own loop that are given further inputs: whatever is killed, each is dealt with once, in the same conversation."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from actors.harness.activations import fingerprint_of
+from providers.models.base import ModelAnswer, ModelCall
+from schemas.config import Retries, SimpleAgent
+from schemas.events import (
+    ActivationCompleted,
+    ActivationFailed,
+    ActivationStarted,
+    ModelCallRequested,
+    RolloutFinished,
+    RunFinished,
+    SessionClosed,
+    SessionRequested,
+)
+from tests.fault.memory_run import Outcome, run_disturbed
+from tests.fault.test_kill_every_boundary import NAMES, NEEDS_A_LOSS
+from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
+from tests.support.logs import project
+from tests.support.virtual_time import run_virtual
+from tests.support.world import World, config, with_follow_ups
+
+
+@cache
+def undisturbed() -> Outcome:
+    """Return what the run comes to when nothing happens."""
+    with TemporaryDirectory() as directory:
+        return run_disturbed(Path(directory) / "ledger", follow_ups=2)
+
+
+@pytest.mark.parametrize("what", ["host", "bus"])
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in NEEDS_A_LOSS])
+def test_kill_at_boundary(name: str, what: str, tmp_path: Path) -> None:
+    """Killing the host or the bus anywhere in a session of three inputs changes nothing in the final table."""
+    hits = undisturbed().hits[name]
+    for nth in sorted({hits // 3 or 1, 2 * hits // 3 or 1}):
+        outcome = run_disturbed(tmp_path / f"ledger-{nth}", [(name, nth)], what, follow_ups=2)  # type: ignore[arg-type]
+        assert outcome.kills == 1, "the boundary was not hit"
+        assert outcome.table == undisturbed().table
+        assert outcome.finished == undisturbed().finished
+
+
+def played(model: FakeModel, *, follow_ups: int = 1, **changes: Any) -> tuple[RunFinished, World]:
+    """Run one rollout with `model`; return its end and what is in the log."""
+    world = World(tasks=1)
+    world.tasks = [with_follow_ups(task, follow_ups) for task in world.tasks]
+
+    async def scenario() -> RunFinished:
+        with_model(world, model)
+        world.start_host()
+        await world.request_run("r1", config(**changes))
+        finished = await world.finished("r1")
+        await settled(world)
+        return finished
+
+    return run_virtual(scenario()), world
+
+
+def test_the_second_input_comes_after_the_whole_first_conversation() -> None:
+    """The model sees all that was said, then what is new; the session closes with the turns of both."""
+
+    def answer(call: ModelCall) -> ModelAnswer:
+        if call.turn in {1, 3}:
+            return calls_tools('{"command": "echo $((1+1))"}')
+        return says("<answer>2</answer>" if call.turn == 2 else "<answer>11</answer>")
+
+    model = FakeModel(answer)
+    finished, world = played(model)
+    assert finished.scored == 1
+    first_end, second_begin = model.calls[1].messages, model.calls[2].messages
+    assert second_begin[: len(first_end)] == first_end
+    said, new = second_begin[len(first_end) :]
+    assert (said.role, said.content) == ("assistant", "<answer>2</answer>")
+    assert (new.role, new.content) == ("user", "And what is 1 + 10?")
+    (end,) = [e.data for e in world.events() if isinstance(e.data, RolloutFinished)]
+    assert end.reward == 1.0
+    (closed,) = [e.data for e in world.events() if isinstance(e.data, SessionClosed)]
+    assert (closed.evidence.turns, closed.evidence.answer) == (4, "<answer>11</answer>")
+    assert [(done.activation, done.turns) for done in closed.activations] == [(1, 2), (2, 2)]
+    assert [e.data.evidence.turns for e in world.events() if isinstance(e.data, ActivationCompleted)] == [2, 2]
+    (started,) = [e.data for e in world.events() if isinstance(e.data, ActivationStarted)]
+    assert started.fingerprint == fingerprint_of(started.messages) == closed.activations[1].fingerprint
+    (asked,) = [e.data for e in world.events() if isinstance(e.data, SessionRequested)]
+    assert asked.continuation
+    assert [len(e.data.new_messages) for e in world.events() if isinstance(e.data, ModelCallRequested)] == [1, 1, 1, 1]
+
+
+def viewed(world: World) -> list[Any]:
+    """Return what the view `activations` shows of a world of one attempt."""
+    store = project(list(world.server.events), world.blobs)
+    found = store.execute("select attempt, asked_at <= ended_at from activations").fetchall()
+    assert set(found) == {(1, True)}
+    return store.execute("select activation, state, launches, turns from activations order by all").fetchall()
+
+
+def test_each_activation_has_its_own_time_and_its_own_steps() -> None:
+    """Three that take most of their time end well; none is charged for the ones before."""
+    model = FakeModel(
+        lambda call: calls_tools('{"command": "echo 1"}') if call.turn % 2 else says("<answer>22</answer>")
+    )
+    model.delay_s = 10
+    finished, world = played(model, follow_ups=2, agent=SimpleAgent(timeout_s=25, max_steps=2))
+    assert finished.scored == 1
+    assert len([e for e in world.events() if isinstance(e.data, ActivationCompleted)]) == 3
+    assert viewed(world) == [(n, "completed", 0, 2) for n in (1, 2, 3)]
+    asked = [(e.data.turn, e.data.activation) for e in world.events() if isinstance(e.data, ModelCallRequested)]
+    assert asked == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)]
+
+
+def test_a_failed_activation_ends_the_session_as_failed() -> None:
+    """The second one runs out of time: it is the one that failed, nothing is graded, and another attempt begins with the first."""
+
+    def answer(call: ModelCall) -> ModelAnswer:
+        model.delay_s = 1000
+        return says("<answer>1</answer>")
+
+    model = FakeModel(answer)
+    finished, world = played(model, agent=SimpleAgent(timeout_s=30), retries=Retries(max_attempts=1))
+    assert (finished.failed, finished.scored) == (1, 0)
+    (failed,) = [e.data for e in world.events() if isinstance(e.data, ActivationFailed)]
+    assert (failed.activation, failed.failure.kind) == (2, "agent_timeout")
+    assert viewed(world) == [(1, "completed", 0, 1), (2, "failed", 0, None)]
+
+
+def test_a_limit_that_holds_for_all_inputs_ends_the_session_with_what_there_is() -> None:
+    """A step too many in the first activation: the second one is not begun."""
+    model = FakeModel(lambda _: calls_tools('{"command": "echo 1"}'))
+    finished, world = played(model, agent=SimpleAgent(max_steps=2))
+    assert finished.scored == 1
+    assert not [e for e in world.events() if isinstance(e.data, ActivationStarted)]
+    (closed,) = [e.data for e in world.events() if isinstance(e.data, SessionClosed)]
+    assert closed.evidence.stop_reason == "max_steps"
