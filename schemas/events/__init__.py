@@ -20,6 +20,7 @@ from schemas.events.collector import (
     SessionRequested,
     VerdictRequested,
 )
+from schemas.events.context import AgentNudged, ContextCompacted, ProgressNoted
 from schemas.events.environment import (
     EnvironmentSeeded,
     TaskToolCallCompleted,
@@ -81,12 +82,14 @@ from schemas.events.verifier import GradingRequested, VerdictFailed, VerdictIssu
 __all__ = [
     "ActivationCompleted",
     "ActivationFailed",
+    "AgentNudged",
     "BudgetExhausted",
     "CheckpointFailed",
     "CheckpointRequested",
     "CheckpointSaved",
     "Claimed",
     "CollectorRequestRedriven",
+    "ContextCompacted",
     "EnvironmentSeeded",
     "GradingDone",
     "GradingFailed",
@@ -104,6 +107,7 @@ __all__ = [
     "ModelCallLost",
     "ModelCallRecalled",
     "ModelCallRequested",
+    "ProgressNoted",
     "RequestParked",
     "RolloutFinished",
     "RunCancelRequested",
