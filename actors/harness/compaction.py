@@ -103,9 +103,9 @@ def _history(state: SessionState) -> ContextHistory | None:
 
 
 def _is_between(state: SessionState) -> bool:
-    """Say whether an answer was dealt with, the next call (but for a summary) is not asked, and the view is an old one."""
+    """Say whether what was answered is dealt with, and the next call, but for one that writes a summary, is not asked yet."""
     is_asked = state.call_tries > 0 and state.purpose is None
-    return not (state.slots or state.stop_reason or is_asked) and state.turn > state.context.turn
+    return not (state.slots or state.stop_reason or is_asked)
 
 
 def _is_time(state: SessionState, history: ContextHistory) -> bool:

@@ -10,14 +10,13 @@ from schemas.values import Message
 
 
 class ContextView(Frozen):
-    """The `number`-th way to show a session's messages, in force since `turn` answers, `steps` of which were not for a summary.
+    """The `number`-th way to show a session's messages, in force since `steps` answers.
 
     Those after the task are shown from `start` on, with `inserted` before them; `edited` has by place what is shown in place of a
     message's content. Of the views before this one `summaries` and `resets` were by that.
     """
 
     number: int = 0
-    turn: int = 0
     steps: int = 0
     start: int = 0
     inserted: tuple[Message, ...] = ()
@@ -42,7 +41,6 @@ class ContextView(Frozen):
         edited = {**self.edited, **{edit.place: edit.content for edit in data.edited}}
         return ContextView(
             number=data.number,
-            turn=data.turn,
             steps=steps,
             start=start,
             inserted=self.inserted if data.start is None else data.inserted,

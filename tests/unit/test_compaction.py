@@ -238,6 +238,7 @@ def test_a_prompt_that_is_too_long_is_summarised_by_a_call_of_its_own() -> None:
     )
     assert [re.sub(r".*\n\n", "", text) for text in shown(case)] == ["Find it.", "I found X.", "", "second"]
     assert case.state.continues is None
+    assert round_of(case).state.answered_turn(4)[0].tool_calls[0].id == "c40", "each answer is found by its turn"
     done = answer(case, "It is X.").decided[0]
     assert isinstance(done, ActivationCompleted)
     assert done.evidence.answer == "It is X."
