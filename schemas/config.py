@@ -23,6 +23,7 @@ from schemas.harnesses import (
     PiAgent,
     StrandsAgent,
 )
+from schemas.loops import BrowsecompAgent, CompactingAgent, OwnLoop
 from schemas.readiness import Install
 from schemas.sandboxes import Bubblewrap, Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tokens import LogprobKind
@@ -103,16 +104,10 @@ class Prices(Frozen):
     output: float = Field(ge=0)
 
 
-class SimpleAgent(Frozen):
-    """A loop of model and tool calls, at most `max_steps` model calls long."""
+class SimpleAgent(OwnLoop):
+    """A loop of model and tool calls that is told all of its past each time."""
 
     type: Literal["simple_agent"] = "simple_agent"
-    max_steps: int = Field(default=8, ge=1, le=10_000)
-    system_prompt: str | None = None
-    parallel_tool_calls: bool = True
-    enable_tools: bool = True
-    timeout_s: Seconds = 1800
-    tool_timeout_s: Seconds = 30
 
 
 class ScriptedModel(Tagged):
@@ -375,6 +370,8 @@ def _type_of_agent(value: Any) -> str:
 
 AgentConfig = Annotated[
     Annotated[SimpleAgent, Tag("simple_agent")]
+    | Annotated[CompactingAgent, Tag("simple_agent_with_compaction")]
+    | Annotated[BrowsecompAgent, Tag("browsecomp_agent")]
     | Annotated[CodexAgent, Tag("codex_agent")]
     | Annotated[PiAgent, Tag("pi_agent")]
     | Annotated[MiniSweAgent, Tag("mini_swe_agent")]

@@ -18,11 +18,11 @@ from gym_bus.clock import Clock
 from gym_bus.errors import BusUnavailable
 from gym_bus.event_log import Draft, EventLog, Held, Writer
 from gym_bus.runtime.presence import Presence
-from schemas.config import SimpleAgent
 from schemas.envelope import Envelope
 from schemas.events import TaskToolCallReplayed, TaskToolCallRequested
 from schemas.harnesses import HarnessAgent
 from schemas.ids import tools_key
+from schemas.loops import OwnLoop
 from tools.task_answers import LATE, Told, told
 
 ARGUMENTS_MAX_BYTES: Final = 256 * 1024
@@ -164,7 +164,7 @@ class ToolCalls:
         agent = self._session.request.agent
         passed_s = (self._clock.now() - self._session.asked_at).total_seconds()
         configured = agent.timeout_s
-        if isinstance(agent, SimpleAgent):
+        if isinstance(agent, OwnLoop):
             configured = agent.tool_timeout_s
         elif isinstance(agent, HarnessAgent):
             configured = agent.mcp_timeout_s

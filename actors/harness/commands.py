@@ -10,6 +10,7 @@ from actors.harness.state import Command, SessionState, ToolSlot
 from gym_bus.event_log import Draft
 from schemas.envelope import Envelope
 from schemas.events import (
+    ProgressNoted,
     SandboxRequested,
     TaskToolCallCompleted,
     TaskToolCallFailed,
@@ -20,9 +21,11 @@ from schemas.events import (
     ToolCallRequested,
 )
 from schemas.values import Message, ToolCall
+from tools.progress import PROGRESS, Note, parse_note
 from tools.shell import BadArguments, parse_call
 
 MAX_STALE_TRIES: Final = 5
+NOTED: Final = "Noted."
 
 
 def describe_result(result: ToolCallCompleted) -> str:
@@ -50,9 +53,8 @@ def ask(state: SessionState) -> Sequence[Draft]:
             if slot.answer is None and not state.agent.parallel_tool_calls:
                 break
             continue
-        if isinstance(command, BadArguments):
-            rejected = ToolCallRejected(call_id=slot.call.id, turn=state.turn, index=index, message=command.message)
-            drafts.append(Draft(rejected, state.last_call, str(index)))
+        if isinstance(command, BadArguments | Note):
+            drafts.append(_answer_at_once(state, slot.call, command, index))
             continue
         if isinstance(command, dict):
             number += 1
@@ -76,6 +78,16 @@ def ask(state: SessionState) -> Sequence[Draft]:
         if not state.agent.parallel_tool_calls:
             break
     return drafts
+
+
+def _answer_at_once(state: SessionState, call: ToolCall, said: BadArguments | Note, index: int) -> Draft:
+    """Return the event that answers a call for which nobody has to be asked."""
+    answer: ToolCallRejected | ProgressNoted
+    if isinstance(said, BadArguments):
+        answer = ToolCallRejected(call_id=call.id, turn=state.turn, index=index, message=said.message)
+    else:
+        answer = ProgressNoted(call_id=call.id, turn=state.turn, index=index, progress=said.text, message=NOTED)
+    return Draft(answer, state.last_call, str(index))
 
 
 def asked_for(
@@ -107,6 +119,16 @@ def note_asked(state: SessionState, event: Envelope, data: ToolCallRequested | T
     if data.tries <= slot.tries:
         return state
     return with_slot(state, data.index, slot.replaced(request_id=event.event_id, tries=data.tries))
+
+
+def note_progress(state: SessionState, data: ProgressNoted) -> SessionState:
+    """Note the model's notes, which answers the call of this turn."""
+    if data.turn != state.turn or data.index >= len(state.slots):
+        return state
+    slot = state.slots[data.index]
+    if slot.answer is not None:
+        return state
+    return with_slot(state.replaced(progress=data.progress), data.index, slot.replaced(answer=data.message))
 
 
 def note_answered(state: SessionState, data: ToolCallCompleted, ordinal: int) -> SessionState:
@@ -146,10 +168,13 @@ def with_slot(state: SessionState, index: int, slot: ToolSlot) -> SessionState:
     return state.replaced(slots=(), messages=(*state.messages, *answers))
 
 
-def _parsed(state: SessionState, call: ToolCall) -> str | dict[str, Any] | BadArguments:
-    """Return a command, the arguments of a tool of the task, or why it is neither."""
+def _parsed(state: SessionState, call: ToolCall) -> str | dict[str, Any] | Note | BadArguments:
+    """Return a command, the arguments of a tool of the task, notes, or why it is none of them."""
     arguments = task_calls.arguments_for_task(state, call)
-    return parse_call(call, task_calls.offered(state)) if arguments is None else arguments
+    if arguments is not None:
+        return arguments
+    offered = task_calls.offered(state)
+    return parse_note(call) if call.name == PROGRESS.name and PROGRESS in offered else parse_call(call, offered)
 
 
 def _tag(request: ToolCallRequested) -> str:

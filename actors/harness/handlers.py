@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from actors.budget import RunSpending, cost_of
+from actors.harness import compaction
 from actors.harness.session import CallModel, SettleCall
 from actors.harness.state import SessionState
 from actors.harness.task_calls import offered
@@ -89,7 +90,7 @@ class ModelHandlers:
         """State a try, make it, state what came of it; return the last."""
         state = drive.state
         config = state.request.model
-        new_messages = state.messages[state.sent :]
+        new_messages = compaction.asked(state)[state.sent :]
         digest = (
             context_digest(state.context_digest, new_messages)
             if new_messages or not state.context_digest
@@ -103,7 +104,7 @@ class ModelHandlers:
         asked = ModelCallRequested(
             turn=effect.turn,
             tries=tries,
-            parent_id=state.last_call,
+            parent_id=state.continues,
             new_messages=new_messages,
             context_digest=digest,
             overrides=dict(target.overrides),
@@ -111,6 +112,7 @@ class ModelHandlers:
             route=target.route,
             routing_digest=target.routing_digest,
             activation=state.course.current,
+            purpose="summary" if compaction.wants_summary(state) else None,
         )
         tag = f"{effect.turn}/{tries}"
         requested = await drive.append_sibling(conversation, Draft(asked, state.last_call or state.request_id, tag))
@@ -167,7 +169,7 @@ def _model_call(state: SessionState, call_id: str, turn: int, tries: int) -> Mod
         repeat=state.request.repeat,
         turn=turn,
         tries=tries,
-        messages=state.messages,
+        messages=compaction.asked(state),
         tools=offered(state),
         sampling=state.request.sampling,
         parallel_tool_calls=state.agent.parallel_tool_calls,

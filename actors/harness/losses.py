@@ -194,7 +194,7 @@ def _reopened(state: SessionState, again: Sequence[AskedAgain]) -> SessionState:
     if not slots:
         answer, told = state.answered_turn(state.turn)
         slots = tuple(ToolSlot(call=c, answer=m.content) for c, m in zip(answer.tool_calls, told, strict=True))
-        messages = state.messages[: -len(told)]
-        state = state.replaced(messages=messages, sent=min(state.sent, len(messages)))
+        state = state.replaced(messages=state.messages[: -len(told)])
+        state = state.replaced(sent=min(state.sent, len(state.prompt)))
     reset = {a.index: ToolSlot(call=slots[a.index].call, tries=a.tries) for a in again}
     return state.replaced(slots=tuple(reset.get(n, slot) for n, slot in enumerate(slots)))

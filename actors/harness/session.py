@@ -1,4 +1,4 @@
-"""The session of a `simple_agent` as a pure state machine: model call, tool calls, model call … answer.
+"""The session of an agent whose loop is ours as a pure state machine: model call, tool calls, model call … answer.
 
 The whole conversation is folded from the log: the model's answers from the `model` aggregate, the tools' from the `sandbox` aggregate.
 """
@@ -10,26 +10,28 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from actors.budget import sentence
-from actors.harness import commands, losses, task_calls
+from actors.harness import commands, compaction, losses, nudging, task_calls
 from actors.harness.activations import begun_with, is_last, next_input
-from actors.harness.state import BoxView, SessionState, ToolSlot
+from actors.harness.state import BoxView, SessionState, Summary, ToolSlot
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
 from schemas.base import Event
-from schemas.config import SimpleAgent
 from schemas.envelope import Envelope
 from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
     ActivationStarted,
+    AgentNudged,
     BudgetExhausted,
     CheckpointFailed,
     CheckpointRequested,
     CheckpointSaved,
+    ContextCompacted,
     ModelCallCompleted,
     ModelCallFailed,
     ModelCallLost,
     ModelCallRequested,
+    ProgressNoted,
     RequestParked,
     RunCancelled,
     SandboxCloseRequested,
@@ -52,6 +54,7 @@ from schemas.events import (
     ToolCallRequested,
 )
 from schemas.ids import sandbox_key, session_key
+from schemas.loops import OwnLoop
 from schemas.tasks import Evidence
 from schemas.values import Failure, Message
 
@@ -81,9 +84,9 @@ class SessionMachine:
         data = request.data
         if not isinstance(data, SessionRequested):
             raise TypeError(request.type)
-        prompt = data.agent.system_prompt if isinstance(data.agent, SimpleAgent) else None
+        prompt = data.agent.system_prompt if isinstance(data.agent, OwnLoop) else None
         system = (Message(role="system", content=prompt),) if prompt else ()
-        return SessionState(
+        state = SessionState(
             request=data,
             request_id=request.event_id,
             started_at=request.recorded_at,
@@ -91,6 +94,10 @@ class SessionMachine:
             course=begun_with(data.task),
             messages=(*system, *data.task.messages),
         )
+        if data.task.follow_ups and data.agent.type != "simple_agent":
+            message = f"{data.agent.type} leaves out what is old, and could leave out a further input: simple_agent takes follow_ups"
+            return state.failed(Failure(kind="unsupported", message=message, stage="seed", terminal=True))
+        return state
 
     # -- evolve ----------------------------------------------------------------------------------------------------------------
 
@@ -103,13 +110,14 @@ class SessionMachine:
             case ModelCallRequested() if data.turn == state.turn + 1 and data.tries > state.call_tries:
                 return _with(
                     state,
-                    sent=len(state.messages),
+                    sent=len(state.prompt) + (data.purpose is not None),
                     open_call=event.event_id,
+                    purpose=data.purpose,
                     call_tries=data.tries,
                     context_digest=data.context_digest,
                 )
             case ModelCallCompleted() if data.turn == state.turn + 1:
-                return _answered_by_model(state, data)
+                return _summarised(state, data) if state.purpose else _answered_by_model(state, data)
             case ModelCallFailed() if data.request_id == state.open_call:
                 failure = data.failure if data.retry_in_s is None else None
                 return _with(state, open_call=None, failure=state.failure or failure)
@@ -143,6 +151,12 @@ class SessionMachine:
                 return commands.note_task_answered(state, data)
             case ToolCallRejected():
                 return commands.note_asked(state, event, data)
+            case ProgressNoted():
+                return commands.note_progress(state, data)
+            case ContextCompacted():
+                return compaction.note(state, data)
+            case AgentNudged():
+                return nudging.note(state, data)
             case ToolCallCompleted() if state.is_redone(data.request_id):
                 return losses.note_redone(state, data, event.ordinal)
             case ToolCallCompleted():
@@ -188,7 +202,7 @@ class SessionMachine:
 
     # -- decide ----------------------------------------------------------------------------------------------------------------
 
-    def decide(self, state: SessionState, now: datetime) -> Sequence[Draft]:  # noqa: PLR0911  one return a case
+    def decide(self, state: SessionState, now: datetime) -> Sequence[Draft]:  # noqa: C901, PLR0911  one return a case
         """Say what to append now."""
         if state.is_closed:
             return ()
@@ -203,9 +217,11 @@ class SessionMachine:
         if state.course.is_between:
             return (Draft(next_input(state.request.task, state.course), state.activation_id),)
         if state.stop_reason and not state.slots:
-            return (self._complete(state, state.stop_reason),)
+            return nudging.refuse(state) or (self._complete(state, state.stop_reason),)
         if state.slots and state.is_at_last_step:
             return (self._complete(state, "max_steps"),)
+        if shorter := nudging.warn(state) or compaction.compact(state):
+            return shorter
         if state.box.stands == "lost":
             return losses.replace(state)
         if state.box.stands == "ready" and state.box.redo:
@@ -252,10 +268,8 @@ class SessionMachine:
         return Draft(SandboxCloseRequested(number=box.number), box.request_id, place=box.place or "")
 
     def _complete(self, state: SessionState, stop_reason: str) -> Draft:
-        last = state.messages[-1]
-        is_answer = last.role == "assistant" and not last.tool_calls
         turns = state.turn - state.turns_before
-        evidence = Evidence(answer=last.content if is_answer else None, stop_reason=stop_reason, turns=turns)
+        evidence = Evidence(answer=nudging.last_answer(state), stop_reason=stop_reason, turns=turns)
         activation = state.course.current
         tag = str(activation) if activation > 1 else ""
         cause = state.last_call or state.request_id
@@ -326,14 +340,31 @@ def _answered_by_model(state: SessionState, data: ModelCallCompleted) -> Session
     return _with(
         state,
         messages=(*state.messages, data.message),
-        sent=len(state.messages) + 1,
+        sent=len(state.prompt) + 1,
         turn=data.turn,
         call_tries=0,
         open_call=None,
         last_call=data.request_id,
+        continues=data.request_id,
+        context_tokens=data.usage.input_tokens + data.usage.output_tokens,
         spent=state.spent.plus(data),
         slots=slots,
         stop_reason=None if slots else data.stop_reason,
+    )
+
+
+def _summarised(state: SessionState, data: ModelCallCompleted) -> SessionState:
+    """Keep what was written for the context that begins now; it is no part of the conversation."""
+    return _with(
+        state,
+        turn=data.turn,
+        call_tries=0,
+        open_call=None,
+        purpose=None,
+        last_call=data.request_id,
+        asides=(*state.asides, data.turn),
+        spent=state.spent.plus(data),
+        summary=Summary(call_id=data.request_id, text=(data.message.content or "").strip() or None),
     )
 
 

@@ -1,4 +1,4 @@
-"""What is known of the session of a `simple_agent`, folded from the log."""
+"""What is known of the session of an agent whose loop is ours, folded from the log."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Literal
 
 from actors.budget import Spent
 from actors.harness.activations import Course
+from actors.harness.context_view import ContextView
 from schemas.base import Frozen
-from schemas.config import SimpleAgent
 from schemas.events import SessionRequested
+from schemas.loops import OwnLoop
 from schemas.sandboxes import NetworkPolicy, RemoteSandbox, SandboxConfig
 from schemas.tasks import Evidence
 from schemas.values import BlobRef, Failure, Message, ToolCall
@@ -61,10 +62,21 @@ class BoxView(Frozen):
     redo: tuple[Command, ...] = ()
 
 
+class Summary(Frozen):
+    """What the model call `call_id` wrote to take the place of the past, None if it wrote nothing."""
+
+    call_id: str
+    text: str | None
+
+
 class SessionState(Frozen):
     """What is known of a session; it has made `task_calls` calls of its task's tools.
 
-    Its newest activation was asked for at `asked_at`, after `turns_before` turns.
+    Its newest activation was asked for at `asked_at`, after `turns_before` turns. `messages` are all that was said, `prompt` what is
+    shown of it. The first `sent` of that are in the log as said to the model; the next call continues `continues`, of the digest
+    `context_digest`. Of its turns, `asides` were not for the conversation itself, nor is the call that is asked, if it has a
+    `purpose`. `context_tokens` is what the last answered call had with its answer. `nudges` is how often the loop spoke by itself,
+    `warnings` of them because a reset was near, which is so since `warned` turns; `progress` are the model's notes.
     """
 
     request: SessionRequested
@@ -79,6 +91,16 @@ class SessionState(Frozen):
     call_tries: int = 0
     open_call: str | None = None
     last_call: str | None = None
+    continues: str | None = None
+    purpose: str | None = None
+    asides: tuple[int, ...] = ()
+    summary: Summary | None = None
+    context: ContextView = ContextView()
+    context_tokens: int = 0
+    nudges: int = 0
+    warned: int = 0
+    warnings: int = 0
+    progress: str | None = None
     spent: Spent = Spent()
     context_digest: str = ""
     stop_reason: str | None = None
@@ -94,9 +116,9 @@ class SessionState(Frozen):
     is_closed: bool = False
 
     @property
-    def agent(self) -> SimpleAgent:
+    def agent(self) -> OwnLoop:
         """Return the agent's configuration."""
-        if not isinstance(self.request.agent, SimpleAgent):
+        if not isinstance(self.request.agent, OwnLoop):
             raise TypeError(self.request.agent.type)
         return self.request.agent
 
@@ -118,7 +140,7 @@ class SessionState(Frozen):
     @property
     def is_at_last_step(self) -> bool:
         """Say whether the activation has had as many turns as it may have."""
-        return self.turn - self.turns_before >= self.agent.max_steps
+        return self.steps - self.turns_before >= self.agent.max_steps
 
     @property
     def keeps_files(self) -> bool:
@@ -155,13 +177,24 @@ class SessionState(Frozen):
 
     def answered_turn(self, turn: int) -> tuple[Message, tuple[Message, ...]]:
         """Return the model's answer of a turn, and the messages that told it the results of its calls."""
-        said = [n for n, m in enumerate(self.messages) if m.role == "assistant" and n >= self._given]
-        at = said[turn - 1]
+        said = [n for n, m in enumerate(self.messages) if m.role == "assistant" and n >= self.given]
+        at = said[turn - 1 - sum(aside < turn for aside in self.asides)]
         answer = self.messages[at]
         return answer, self.messages[at + 1 : at + 1 + len(answer.tool_calls)]
 
     @property
-    def _given(self) -> int:
+    def prompt(self) -> tuple[Message, ...]:
+        """Return what of the messages is shown to the model."""
+        return self.context.shown(self.messages, self.given)
+
+    @property
+    def steps(self) -> int:
+        """Return how many answers there are for the conversation itself."""
+        return self.turn - len(self.asides)
+
+    @property
+    def given(self) -> int:
+        """Return how many of the messages were there from the beginning."""
         return len(self.request.task.messages) + bool(self.agent.system_prompt)
 
 

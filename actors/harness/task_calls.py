@@ -7,15 +7,20 @@ from typing import Any
 from actors.harness.state import SessionState
 from schemas.envelope import Envelope
 from schemas.events import TaskToolCallCompleted, TaskToolCallFailed, TaskToolCallLost, TaskToolCallRequested
+from schemas.loops import BrowsecompAgent
 from schemas.values import ToolCall, ToolSpec
+from tools.progress import PROGRESS
 from tools.shell import SHELL, BadArguments, arguments_of, text_of
 from tools.task_answers import told
 
 
 def offered(state: SessionState) -> tuple[ToolSpec, ...]:
-    """Return the tools that the model is offered: the shell, if it has one, and the task's."""
+    """Return the tools that the model is offered: the shell, if it has one, its notes, if it keeps any, and the task's."""
     own = (SHELL,) if state.agent.enable_tools else ()
     task = state.request.task.tools
+    keeps_notes = isinstance(state.agent, BrowsecompAgent) and state.agent.progress
+    if keeps_notes and PROGRESS.name not in {tool.name for tool in task}:
+        own = (*own, PROGRESS)
     return (*own, *(ToolSpec(name=t.name, description=t.description, parameters=t.parameters) for t in task))
 
 

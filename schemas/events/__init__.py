@@ -20,6 +20,7 @@ from schemas.events.collector import (
     SessionRequested,
     VerdictRequested,
 )
+from schemas.events.context import AgentNudged, ContextCompacted, ProgressNoted
 from schemas.events.environment import (
     EnvironmentSeeded,
     TaskToolCallCompleted,
@@ -83,12 +84,14 @@ __all__ = [
     "ActivationCompleted",
     "ActivationFailed",
     "ActivationStarted",
+    "AgentNudged",
     "BudgetExhausted",
     "CheckpointFailed",
     "CheckpointRequested",
     "CheckpointSaved",
     "Claimed",
     "CollectorRequestRedriven",
+    "ContextCompacted",
     "EnvironmentSeeded",
     "GradingDone",
     "GradingFailed",
@@ -106,6 +109,7 @@ __all__ = [
     "ModelCallLost",
     "ModelCallRecalled",
     "ModelCallRequested",
+    "ProgressNoted",
     "RequestParked",
     "RolloutFinished",
     "RunCancelRequested",

@@ -26,6 +26,7 @@ class ModelCallRequested(Event):
     `route` and `routing_digest` are which way a routing backend was told to take, and the digest of its configuration.
     `invocation` is what the client says of itself in a header, with the header's name: which thread, which sub-agent.
     `activation` is the input that the agent worked on, `launch` the number of its program's launch for that.
+    `purpose` says that the answer is not for the conversation itself: a `summary` is what takes the place of its beginning.
     """
 
     TYPE: ClassVar[str] = "model_call_requested.v1"
@@ -48,6 +49,7 @@ class ModelCallRequested(Event):
     invocation: str | None = None
     activation: int = 1
     launch: int = 1
+    purpose: Literal["summary"] | None = None
 
 
 class ModelCallCompleted(Answer):

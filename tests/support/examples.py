@@ -14,6 +14,7 @@ from schemas.cases import CaseResult, CaseRun
 from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolUse, Turn
 from schemas.envelope import Envelope
 from schemas.environment import BuiltIn, Environment, RemoteTool, TaskTool, ToolGrant
+from schemas.events.context import EditedMessage
 from schemas.harnesses import Continuation, PiAgent, ToldItem
 from schemas.ids import RUN_LEVEL
 from schemas.readiness import GatewayDoor, Install
@@ -246,6 +247,23 @@ _ALL: Final[tuple[Event, ...]] = (
     events.ToolCallRejected(call_id="c1", turn=2, index=1, message=ODD_TEXT),
     events.SandboxCloseRequested(number=2),
     events.ActivationStarted(activation=2, fingerprint="0f" * 32, messages=(Message(role="user", content=ODD_TEXT),)),
+    events.ContextCompacted(
+        number=2,
+        policy="summary",
+        turn=5,
+        tokens_before=900,
+        start=4,
+        inserted=(Message(role="user", content=ODD_TEXT),),
+        edited=(EditedMessage(place=5, content="[omitted]"),),
+        images=1,
+        reasoning_blocks=2,
+        tool_results=3,
+        messages=4,
+        summary_call="q",
+        gaps=("compaction_summary_unavailable",),
+    ),
+    events.AgentNudged(number=2, reason="reset_near", turn=4, text=ODD_TEXT),
+    events.ProgressNoted(call_id="c1", turn=3, index=1, progress=ODD_TEXT, message="Noted."),
     events.ActivationCompleted(activation=1, evidence=_EVIDENCE, session_id="s-1"),
     events.ActivationFailed(activation=1, failure=_FAILURE),
     events.SessionClosed(
@@ -273,6 +291,7 @@ _ALL: Final[tuple[Event, ...]] = (
         invocation="thread-id:7",
         activation=2,
         launch=3,
+        purpose="summary",
     ),
     events.ModelCallCompleted(
         request_id="q",
@@ -490,7 +509,7 @@ def writer_of(data: Event) -> str:
         return by.get(type(data).__name__, "verifier")
     if kind == "launching":
         return "harness" if data.TO or type(data).__name__ == "LaunchSettled" else "sandbox"
-    return "harness" if kind == "aggregate" else kind
+    return "harness" if kind in {"aggregate", "context"} else kind
 
 
 def where_of(data: Event) -> AggregateId:

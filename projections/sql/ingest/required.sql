@@ -74,6 +74,9 @@ select type, case when fields = '' then [] else string_split(fields, ', ') end a
     ('task_tool_call_failed.v1', ''),
     ('task_tool_call_lost.v1', ''),
     ('activation_started.v1', ''),
+    ('context_compacted.v1', ''),
+    ('agent_nudged.v1', ''),
+    ('progress_noted.v1', ''),
     ('activation_completed.v1', ''),
     ('activation_failed.v1', '')
 ) as t(type, fields);
