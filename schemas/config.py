@@ -13,7 +13,17 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
-from schemas.harnesses import ClaudeCodeAgent, CodexAgent, MiniSweAgent, OpenCodeAgent, PiAgent, StrandsAgent
+from schemas.harnesses import (
+    ClaudeCodeAgent,
+    CodexAgent,
+    CopilotAgent,
+    KiloCodeAgent,
+    MiniSweAgent,
+    OpenCodeAgent,
+    PiAgent,
+    QwenCodeAgent,
+    StrandsAgent,
+)
 from schemas.readiness import Install
 from schemas.sandboxes import Bubblewrap, Checkpoints, SandboxConfig, WarmSandboxes
 from schemas.tokens import LogprobKind
@@ -358,6 +368,9 @@ AgentConfig = Annotated[
     | Annotated[MiniSweAgent, Tag("mini_swe_agent")]
     | Annotated[ClaudeCodeAgent, Tag("claude_code_agent")]
     | Annotated[OpenCodeAgent, Tag("opencode_agent")]
+    | Annotated[KiloCodeAgent, Tag("kilocode_agent")]
+    | Annotated[CopilotAgent, Tag("copilot_agent")]
+    | Annotated[QwenCodeAgent, Tag("qwen_code")]
     | Annotated[StrandsAgent, Tag("simple_strands_agent")],
     Discriminator(_type_of_agent),
 ]

@@ -10,7 +10,15 @@ from schemas.base import Frozen, Tagged
 from schemas.values import Seconds
 
 HarnessName = Literal[
-    "claude_code_agent", "codex_agent", "mini_swe_agent", "opencode_agent", "pi_agent", "simple_strands_agent"
+    "claude_code_agent",
+    "codex_agent",
+    "copilot_agent",
+    "kilocode_agent",
+    "mini_swe_agent",
+    "opencode_agent",
+    "pi_agent",
+    "qwen_code",
+    "simple_strands_agent",
 ]
 """The names of `adapters.harnesses.table.HARNESSES`."""
 
@@ -72,7 +80,35 @@ class StrandsAgent(HarnessAgent):
     type: Literal["simple_strands_agent"] = "simple_strands_agent"
 
 
-Program = CodexAgent | PiAgent | MiniSweAgent | ClaudeCodeAgent | OpenCodeAgent | StrandsAgent
+class KiloCodeAgent(HarnessAgent):
+    """Kilo."""
+
+    type: Literal["kilocode_agent"] = "kilocode_agent"
+
+
+class CopilotAgent(HarnessAgent):
+    """Copilot CLI."""
+
+    type: Literal["copilot_agent"] = "copilot_agent"
+
+
+class QwenCodeAgent(HarnessAgent):
+    """Qwen Code."""
+
+    type: Literal["qwen_code"] = "qwen_code"
+
+
+Program = (
+    CodexAgent
+    | PiAgent
+    | MiniSweAgent
+    | ClaudeCodeAgent
+    | OpenCodeAgent
+    | StrandsAgent
+    | KiloCodeAgent
+    | CopilotAgent
+    | QwenCodeAgent
+)
 """Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`."""
 
 

@@ -18,8 +18,9 @@ from starlette.routing import Mount, Route
 from adapters.harnesses.table import HARNESSES
 from providers.dialects.catalog import DIALECTS
 from schemas.conversation import DialectName, Reply
+from tests.support.harness_place import PROGRAMS
 from tests.support.model_script import FAILING, LAST_WORDS, MAKING, ModelScript
-from tests.support.real_run import REPOSITORY, RealRun
+from tests.support.real_run import RealRun
 from tests.support.upstream import Answer, Upstream, served
 
 MODELS: Final[dict[DialectName, tuple[str, ...]]] = {
@@ -66,7 +67,7 @@ async def model_at(dialect: DialectName, answer: Answer, *, pace_s: float = 0.0)
 @pytest.fixture
 async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
     """Give a data directory; programs are installed once for all tests of this checkout."""
-    made = RealRun(tmp_path, {"GYM_BUS_PROGRAMS_DIR": str(REPOSITORY / ".gym-bus")})
+    made = RealRun(tmp_path, {"GYM_BUS_PROGRAMS_DIR": str(PROGRAMS)})
     write_task(tmp_path)
     yield made
     await asyncio.to_thread(made.stop)
