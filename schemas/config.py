@@ -15,8 +15,10 @@ from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
 from schemas.harnesses import (
     ClaudeCodeAgent,
+    ClineAgent,
     CodexAgent,
     CopilotAgent,
+    HermesAgent,
     KiloCodeAgent,
     MiniSweAgent,
     OpenCodeAgent,
@@ -371,6 +373,8 @@ AgentConfig = Annotated[
     | Annotated[KiloCodeAgent, Tag("kilocode_agent")]
     | Annotated[CopilotAgent, Tag("copilot_agent")]
     | Annotated[QwenCodeAgent, Tag("qwen_code")]
+    | Annotated[ClineAgent, Tag("cline_agent")]
+    | Annotated[HermesAgent, Tag("hermes_agent")]
     | Annotated[StrandsAgent, Tag("simple_strands_agent")],
     Discriminator(_type_of_agent),
 ]

@@ -11,8 +11,10 @@ from schemas.values import Seconds
 
 HarnessName = Literal[
     "claude_code_agent",
+    "cline_agent",
     "codex_agent",
     "copilot_agent",
+    "hermes_agent",
     "kilocode_agent",
     "mini_swe_agent",
     "opencode_agent",
@@ -98,6 +100,18 @@ class QwenCodeAgent(HarnessAgent):
     type: Literal["qwen_code"] = "qwen_code"
 
 
+class ClineAgent(HarnessAgent):
+    """Cline."""
+
+    type: Literal["cline_agent"] = "cline_agent"
+
+
+class HermesAgent(HarnessAgent):
+    """Hermes."""
+
+    type: Literal["hermes_agent"] = "hermes_agent"
+
+
 Program = (
     CodexAgent
     | PiAgent
@@ -108,6 +122,8 @@ Program = (
     | KiloCodeAgent
     | CopilotAgent
     | QwenCodeAgent
+    | ClineAgent
+    | HermesAgent
 )
 """Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`."""
 

@@ -8,8 +8,10 @@ import pytest
 
 from adapters.harnesses.base import Harness, McpServer
 from adapters.harnesses.claude_code import CLAUDE_CODE
+from adapters.harnesses.cline import CLINE
 from adapters.harnesses.codex import CODEX
 from adapters.harnesses.copilot import COPILOT
+from adapters.harnesses.hermes import HERMES
 from adapters.harnesses.kilo import KILO
 from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.qwen import QWEN
@@ -22,7 +24,7 @@ from tests.support.upstream import served_on
 
 PORT = 8091
 LARGE = pytest.mark.harness
-THE_LARGE = (CLAUDE_CODE, OPENCODE, KILO, COPILOT, QWEN)
+THE_LARGE = (CLAUDE_CODE, OPENCODE, KILO, COPILOT, QWEN, CLINE, HERMES)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_system_prompts(harness: Harness, mode: Any) -> None:
     asked = activation(system_prompt=SystemPrompt("Be terse.", mode))
     if mode in harness.system_prompts:
         plan = plan_for(harness, asked)
-        assert "Be terse." in "".join((*plan.argv, *plan.files.values()))
+        assert "Be terse." in "".join((*plan.argv, *plan.files.values(), *plan.environment.values()))
     else:
         with pytest.raises(Unsupported, match=f"cannot {mode} its system prompt"):
             plan_for(harness, asked)

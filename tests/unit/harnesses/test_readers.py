@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.harnesses import claude_code, codex, copilot, mini_swe, opencode, pi, qwen, strands
+from adapters.harnesses import claude_code, cline, codex, copilot, hermes, mini_swe, opencode, pi, qwen, strands
 from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, LineReader, Reader
 from adapters.harnesses.trajectory import (
     Complained,
@@ -30,12 +30,16 @@ RECORDED: Final = Path(__file__).with_name("recorded")
 READERS: Final[dict[str, Callable[[], Reader]]] = {
     "claude_code.refused.stdout.jsonl": claude_code.reader,
     "claude_code.stdout.jsonl": claude_code.reader,
+    "cline.refused.stdout.jsonl": cline.reader,
+    "cline.stdout.jsonl": cline.reader,
     "codex.session.jsonl": codex.session_reader,
     "codex.stdout.jsonl": codex.output_reader,
     "codex.refused.stdout.jsonl": codex.output_reader,
     "copilot.refused.stdout.jsonl": copilot.output_reader,
     "copilot.session.jsonl": copilot.session_reader,
     "copilot.stdout.jsonl": copilot.output_reader,
+    "hermes.refused.stdout.jsonl": hermes.reader,
+    "hermes.stdout.jsonl": hermes.reader,
     "kilo.refused.stdout.jsonl": opencode.reader,
     "kilo.stdout.jsonl": opencode.reader,
     "mini_swe.refused.trajectory.json": mini_swe.reader,
@@ -52,12 +56,14 @@ READERS: Final[dict[str, Callable[[], Reader]]] = {
 LINES: Final = sorted(name for name in READERS if name.endswith(".jsonl"))
 WHOLE: Final = (
     "copilot.session.jsonl",
+    "hermes.stdout.jsonl",
     "kilo.stdout.jsonl",
     "qwen.stdout.jsonl",
     "claude_code.stdout.jsonl",
     "opencode.stdout.jsonl",
     "strands.stdout.jsonl",
     "codex.session.jsonl",
+    "cline.stdout.jsonl",
     "mini_swe.trajectory.json",
     "pi.session.jsonl",
 )
@@ -103,14 +109,18 @@ def test_a_whole_run(name: str) -> None:
     assert name.startswith(("opencode", "kilo")) or Thought("I look around first.") in items
     assert Said("assistant", "Step 2.") in items
     replies = [item for item in items if isinstance(item, ReplyDone)]
-    ids = [None] * 3 if name.startswith(("opencode", "kilo", "qwen", "strands")) else ["reply0", "reply1", "reply2"]
+    ids = (
+        [None] * 3
+        if name.startswith(("cline", "hermes", "opencode", "kilo", "qwen", "strands"))
+        else ["reply0", "reply1", "reply2"]
+    )
     assert [item.reply_id for item in replies] == ids
-    usage = (None, None) if name.startswith("claude") else (100, 10)
+    usage = (None, None) if name.startswith(("claude", "hermes")) else (100, 10)
     assert {(item.input_tokens, item.output_tokens) for item in replies} == {usage}
     assert isinstance(items[-1], Finished)
 
 
-@pytest.mark.parametrize("name", [*WHOLE[:7], "codex.stdout.jsonl", "pi.session.jsonl"])
+@pytest.mark.parametrize("name", [*WHOLE[:8], "codex.stdout.jsonl", "pi.session.jsonl"])
 def test_the_sessions_id_comes_first(name: str) -> None:
     assert isinstance(read(name, content_of(name))[0][0], SessionNamed)
 
