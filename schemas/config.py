@@ -21,6 +21,7 @@ from schemas.harnesses import (
     HermesAgent,
     KiloCodeAgent,
     MiniSweAgent,
+    OpenClawAgent,
     OpenCodeAgent,
     PiAgent,
     QwenCodeAgent,
@@ -375,6 +376,7 @@ AgentConfig = Annotated[
     | Annotated[QwenCodeAgent, Tag("qwen_code")]
     | Annotated[ClineAgent, Tag("cline_agent")]
     | Annotated[HermesAgent, Tag("hermes_agent")]
+    | Annotated[OpenClawAgent, Tag("openclaw_agent")]
     | Annotated[StrandsAgent, Tag("simple_strands_agent")],
     Discriminator(_type_of_agent),
 ]

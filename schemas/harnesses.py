@@ -17,6 +17,7 @@ HarnessName = Literal[
     "hermes_agent",
     "kilocode_agent",
     "mini_swe_agent",
+    "openclaw_agent",
     "opencode_agent",
     "pi_agent",
     "qwen_code",
@@ -112,6 +113,12 @@ class HermesAgent(HarnessAgent):
     type: Literal["hermes_agent"] = "hermes_agent"
 
 
+class OpenClawAgent(HarnessAgent):
+    """OpenClaw."""
+
+    type: Literal["openclaw_agent"] = "openclaw_agent"
+
+
 Program = (
     CodexAgent
     | PiAgent
@@ -124,6 +131,7 @@ Program = (
     | QwenCodeAgent
     | ClineAgent
     | HermesAgent
+    | OpenClawAgent
 )
 """Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`."""
 

@@ -1,4 +1,4 @@
-"""Hermes: an agent in Python with its conversation in a database, out of which `hermes_runner.py` tells every turn."""
+"""Hermes: an agent in Python with its conversation in a database, out of which `database_runner.py` tells every turn."""
 
 from __future__ import annotations
 
@@ -21,8 +21,12 @@ from adapters.harnesses.trajectory import (
     complaint,
 )
 
-RUNNER: Final = Path(__file__).with_name("hermes_runner.py")
+RUNNER: Final = Path(__file__).with_name("database_runner.py")
 STEPS_MAX: Final = 250
+QUERY: Final = (
+    "SELECT id, session_id, role, content, tool_calls, tool_call_id, finish_reason, reasoning_content FROM messages "
+    "WHERE id > ? ORDER BY id"
+)
 START: Final = "import sys; from hermes_cli.main import main; sys.exit(main())"
 
 
@@ -48,7 +52,7 @@ def plan(activation: Activation) -> Plan:
         }
     toolsets = ",".join(("terminal", "file", *(server.name for server in activation.mcp)))
     argv = (
-        activation.python, f"{home}/runner.py", f"{home}/state.db",
+        activation.python, f"{home}/runner.py", f"{home}/state.db", QUERY,
         activation.python, "-c", START, "chat", f"--query={activation.prompt}", "-Q", "--yolo", "--ignore-rules", "-t", toolsets,
         *(("--resume", activation.resume) if activation.resume else ()), *activation.extra_args,
     )  # fmt: skip
@@ -84,11 +88,11 @@ class _Output:
 
     def interpret(self, record: Record) -> Iterable[Item] | None:
         match record["type"]:
-            case "message" if self._session is None:
+            case "row" if self._session is None:
                 items = _message(record)
                 self._session = str(record["session_id"])
                 return [SessionNamed(self._session), *items]
-            case "message":
+            case "row":
                 return _message(record)
             case "ended":
                 return _end(record)

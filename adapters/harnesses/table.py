@@ -12,6 +12,7 @@ from adapters.harnesses.copilot import COPILOT
 from adapters.harnesses.hermes import HERMES
 from adapters.harnesses.kilo import KILO
 from adapters.harnesses.mini_swe import MINI_SWE
+from adapters.harnesses.openclaw import OPENCLAW
 from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
 from adapters.harnesses.qwen import QWEN
@@ -19,5 +20,5 @@ from adapters.harnesses.strands import STRANDS
 
 HARNESSES: Final[dict[str, Harness]] = {
     harness.name: harness
-    for harness in (CODEX, PI, MINI_SWE, CLAUDE_CODE, OPENCODE, STRANDS, KILO, COPILOT, QWEN, CLINE, HERMES)
+    for harness in (CODEX, PI, MINI_SWE, CLAUDE_CODE, OPENCODE, STRANDS, KILO, COPILOT, QWEN, CLINE, HERMES, OPENCLAW)
 }

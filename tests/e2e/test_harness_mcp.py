@@ -13,6 +13,7 @@ from adapters.harnesses.codex import CODEX
 from adapters.harnesses.copilot import COPILOT
 from adapters.harnesses.hermes import HERMES
 from adapters.harnesses.kilo import KILO
+from adapters.harnesses.openclaw import OPENCLAW
 from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.qwen import QWEN
 from adapters.harnesses.table import HARNESSES
@@ -24,7 +25,7 @@ from tests.support.upstream import served_on
 
 PORT = 8091
 LARGE = pytest.mark.harness
-THE_LARGE = (CLAUDE_CODE, OPENCODE, KILO, COPILOT, QWEN, CLINE, HERMES)
+THE_LARGE = (CLAUDE_CODE, OPENCODE, KILO, COPILOT, QWEN, CLINE, HERMES, OPENCLAW)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from schemas.conversation import (
     ToolUse,
 )
 
-SHELLS: Final = ("bash", "Bash", "shell", "exec_command", "run_commands", "run_shell_command", "terminal")
+SHELLS: Final = ("bash", "Bash", "shell", "exec_command", "exec", "run_commands", "run_shell_command", "terminal")
 COMMAND_FIELDS: Final = ("command", "cmd", "commands")
 FAILING: Final = "ls /no/such/place"
 MAKING: Final = "echo hello from here > hello.txt && cat hello.txt"

@@ -11,7 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.harnesses import claude_code, cline, codex, copilot, hermes, mini_swe, opencode, pi, qwen, strands
+from adapters.harnesses import (
+    claude_code,
+    cline,
+    codex,
+    copilot,
+    hermes,
+    mini_swe,
+    openclaw,
+    opencode,
+    pi,
+    qwen,
+    strands,
+)
 from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, LineReader, Reader
 from adapters.harnesses.trajectory import (
     Complained,
@@ -44,6 +56,8 @@ READERS: Final[dict[str, Callable[[], Reader]]] = {
     "kilo.stdout.jsonl": opencode.reader,
     "mini_swe.refused.trajectory.json": mini_swe.reader,
     "mini_swe.trajectory.json": mini_swe.reader,
+    "openclaw.refused.stdout.jsonl": openclaw.reader,
+    "openclaw.stdout.jsonl": openclaw.reader,
     "opencode.refused.stdout.jsonl": opencode.reader,
     "opencode.stdout.jsonl": opencode.reader,
     "pi.refused.session.jsonl": pi.reader,
@@ -58,6 +72,7 @@ WHOLE: Final = (
     "copilot.session.jsonl",
     "hermes.stdout.jsonl",
     "kilo.stdout.jsonl",
+    "openclaw.stdout.jsonl",
     "qwen.stdout.jsonl",
     "claude_code.stdout.jsonl",
     "opencode.stdout.jsonl",
@@ -120,7 +135,7 @@ def test_a_whole_run(name: str) -> None:
     assert isinstance(items[-1], Finished)
 
 
-@pytest.mark.parametrize("name", [*WHOLE[:8], "codex.stdout.jsonl", "pi.session.jsonl"])
+@pytest.mark.parametrize("name", [*WHOLE[:9], "codex.stdout.jsonl", "pi.session.jsonl"])
 def test_the_sessions_id_comes_first(name: str) -> None:
     assert isinstance(read(name, content_of(name))[0][0], SessionNamed)
 

@@ -1,6 +1,7 @@
-"""Runs Hermes, whose conversation is in a database only, and prints each message of it as a JSON line once it is there.
+"""Runs an agent that keeps its conversation in an SQLite database, and prints each row of it as a JSON line once it is there.
 
-Carried into the machine as text; its arguments are the database and the command. What the command prints goes to the error output.
+Carried into the machine as text; its arguments are the database, a query of what comes after `?` by its first column, and the command.
+What the command prints goes to the error output.
 """
 
 from __future__ import annotations
@@ -18,40 +19,29 @@ from typing import IO, Any
 POLL_S = 0.3
 BUSY_S = 5.0
 SAID_MAX = 4000
-SAID = (
-    "id",
-    "session_id",
-    "role",
-    "content",
-    "tool_calls",
-    "tool_call_id",
-    "tool_name",
-    "finish_reason",
-    "reasoning_content",
-)
 
 
-class Messages:
-    """Those of a database that were not there when the command was started."""
+class Rows:
+    """Those of a query that were not told yet."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, query: str) -> None:
         self._path = Path(path)
-        self._last = 0
+        self._query = query
+        self._last = -1
 
     def fresh(self) -> list[dict[str, Any]]:
-        """Return what was not told yet; nothing while there is no database, or no table in it."""
+        """Return what came since the last time; nothing while there is no database, or no table in it."""
         if not self._path.exists():
             return []
         try:
             with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=BUSY_S)) as connection:
                 connection.row_factory = sqlite3.Row
-                found = connection.execute("SELECT * FROM messages WHERE id > ? ORDER BY id", (self._last,)).fetchall()
+                found = connection.execute(self._query, (self._last,)).fetchall()
         except sqlite3.OperationalError:
             return []
-        rows = [{name: row[name] for name in SAID if name in row.keys()} for row in found]  # noqa: SIM118
-        if rows:
-            self._last = rows[-1]["id"]
-        return rows
+        if found:
+            self._last = found[-1][0]
+        return [dict(row) for row in found]
 
 
 def tell(kind: str, **facts: Any) -> None:
@@ -66,11 +56,11 @@ def kept(output: IO[bytes], end: list[bytes]) -> None:
         end[0] = (end[0] + piece)[-SAID_MAX:]
 
 
-def main(database: str, *command: str) -> int:
-    """Run the command; return its exit code."""
-    messages, end = Messages(database), [b""]
-    messages.fresh()
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)  # noqa: S603  what it is for
+def main(database: str, query: str, *command: str) -> int:
+    """Run the command; return its exit code. Rows that were there before are not told."""
+    rows, end = Rows(database, query), [b""]
+    rows.fresh()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603  what it is for
     keeping = threading.Thread(target=kept, args=(process.stdout, end), daemon=True)
     keeping.start()
     is_over = False
@@ -80,8 +70,8 @@ def main(database: str, *command: str) -> int:
             is_over = True
         except subprocess.TimeoutExpired:
             pass
-        for row in messages.fresh():
-            tell("message", **row)
+        for row in rows.fresh():
+            tell("row", **row)
     keeping.join(POLL_S)
     tell("ended", exit_code=process.returncode, said=end[0].decode(errors="replace").strip())
     return process.returncode if process.returncode >= 0 else 1
