@@ -19,7 +19,7 @@ from adapters.harnesses.table import HARNESSES
 from providers.dialects.catalog import DIALECTS
 from schemas.conversation import DialectName, Reply
 from tests.support.harness_place import PROGRAMS
-from tests.support.model_script import FAILING, LAST_WORDS, MAKING, ModelScript
+from tests.support.model_script import FAILING, LAST_WORDS, MAKING, SCRIPTS, ModelScript
 from tests.support.real_run import RealRun
 from tests.support.upstream import Answer, Upstream, served
 
@@ -89,11 +89,6 @@ def rows(run: RealRun, query: str) -> list[dict[str, Any]]:
     done = run.cli("sql", query, "--json")
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-HAND_IN: Final = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-SCRIPTS: Final[dict[str, tuple[str, ...]]] = {"mini_swe_agent": (f"{FAILING}; exit 1", MAKING, HAND_IN)}
-"""What the model does where the usual two commands are not enough: this one ends with a command."""
 
 
 @pytest.mark.parametrize(
