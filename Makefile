@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest
 PYRIGHT := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
 .DEFAULT_GOAL := help
-.PHONY: run test harness check lint bench kill-all format lock clean help base dev local bwrap docker
+.PHONY: run test harness harness-check check lint bench kill-all format lock clean help base dev local bwrap docker
 
 run: base bwrap $(filter local,$(MODEL)) ## run the main job: agents on 75 small tasks, with the built-in stand-in for a model (MODEL=local: a real small one)
 	$(RUN)
@@ -37,6 +37,9 @@ lint: dev ## the checks without the tests
 harness: dev bwrap docker ## run the agents that are too large for `make test`: they are installed first
 	$(PYTEST) -m harness tests/e2e
 
+harness-check: dev bwrap ## run each agent's own program once, and write down how it did (ARGS=name: those alone)
+	$(BIN)/python -m tests.harness_check $(ARGS)
+
 bench: dev bwrap docker ## measure; prints a table
 	$(BIN)/python -m tests.bench
 
@@ -56,7 +59,7 @@ clean: ## remove what was made here, results/ and .gym-bus/ excepted
 	find $(PACKAGES) tests -name __pycache__ -prune -exec rm -rf {} +
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 base dev local bwrap docker:
 	@scripts/setup $@

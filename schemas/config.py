@@ -15,12 +15,18 @@ from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
 from schemas.harnesses import (
     ClaudeCodeAgent,
+    ClineAgent,
     CodexAgent,
+    CopilotAgent,
+    HermesAgent,
+    KiloCodeAgent,
     MiniSweAgent,
     NopAgent,
+    OpenClawAgent,
     OpenCodeAgent,
     OracleAgent,
     PiAgent,
+    QwenCodeAgent,
     StrandsAgent,
 )
 from schemas.loops import BrowsecompAgent, CompactingAgent, OwnLoop
@@ -377,6 +383,12 @@ AgentConfig = Annotated[
     | Annotated[MiniSweAgent, Tag("mini_swe_agent")]
     | Annotated[ClaudeCodeAgent, Tag("claude_code_agent")]
     | Annotated[OpenCodeAgent, Tag("opencode_agent")]
+    | Annotated[KiloCodeAgent, Tag("kilocode_agent")]
+    | Annotated[CopilotAgent, Tag("copilot_agent")]
+    | Annotated[QwenCodeAgent, Tag("qwen_code")]
+    | Annotated[ClineAgent, Tag("cline_agent")]
+    | Annotated[HermesAgent, Tag("hermes_agent")]
+    | Annotated[OpenClawAgent, Tag("openclaw_agent")]
     | Annotated[StrandsAgent, Tag("simple_strands_agent")]
     | Annotated[OracleAgent, Tag("oracle_agent")]
     | Annotated[NopAgent, Tag("nop_agent")],

@@ -10,7 +10,18 @@ from schemas.base import Frozen, Tagged
 from schemas.values import Seconds
 
 HarnessName = Literal[
-    "claude_code_agent", "codex_agent", "mini_swe_agent", "opencode_agent", "pi_agent", "simple_strands_agent"
+    "claude_code_agent",
+    "cline_agent",
+    "codex_agent",
+    "copilot_agent",
+    "hermes_agent",
+    "kilocode_agent",
+    "mini_swe_agent",
+    "openclaw_agent",
+    "opencode_agent",
+    "pi_agent",
+    "qwen_code",
+    "simple_strands_agent",
 ]
 """The names of `adapters.harnesses.table.HARNESSES`."""
 
@@ -104,7 +115,56 @@ class StrandsAgent(HarnessAgent):
     type: Literal["simple_strands_agent"] = "simple_strands_agent"
 
 
-Program = CodexAgent | PiAgent | MiniSweAgent | ClaudeCodeAgent | OpenCodeAgent | StrandsAgent
+class KiloCodeAgent(HarnessAgent):
+    """Kilo."""
+
+    type: Literal["kilocode_agent"] = "kilocode_agent"
+
+
+class CopilotAgent(HarnessAgent):
+    """Copilot CLI."""
+
+    type: Literal["copilot_agent"] = "copilot_agent"
+
+
+class QwenCodeAgent(HarnessAgent):
+    """Qwen Code."""
+
+    type: Literal["qwen_code"] = "qwen_code"
+
+
+class ClineAgent(HarnessAgent):
+    """Cline."""
+
+    type: Literal["cline_agent"] = "cline_agent"
+
+
+class HermesAgent(HarnessAgent):
+    """Hermes."""
+
+    type: Literal["hermes_agent"] = "hermes_agent"
+
+
+class OpenClawAgent(HarnessAgent):
+    """OpenClaw."""
+
+    type: Literal["openclaw_agent"] = "openclaw_agent"
+
+
+Program = (
+    CodexAgent
+    | PiAgent
+    | MiniSweAgent
+    | ClaudeCodeAgent
+    | OpenCodeAgent
+    | StrandsAgent
+    | KiloCodeAgent
+    | CopilotAgent
+    | QwenCodeAgent
+    | ClineAgent
+    | HermesAgent
+    | OpenClawAgent
+)
 """Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`."""
 
 

@@ -25,6 +25,30 @@ KNOWN_GAPS: Final[dict[str, dict[GapKind, str]]] = {
         "prompt_missing": "it does not repeat what it was asked",
         "thoughts_missing": "it prints no thoughts",
     },
+    "copilot_agent": {"arguments_rewritten": "it keeps arguments as parsed JSON"},
+    "kilocode_agent": {
+        "arguments_rewritten": "it keeps arguments as parsed JSON",
+        "matched_by_order": "it does not keep the backend's id of a reply",
+        "prompt_missing": "it does not repeat what it was asked",
+        "thoughts_missing": "it prints no thoughts",
+    },
+    "qwen_code": {
+        "arguments_rewritten": "it keeps arguments as parsed JSON",
+        "duration_unknown": "it does not say how long a tool took",
+        "matched_by_order": "it does not keep the backend's id of a reply",
+        "prompt_missing": "it does not repeat what it was asked",
+    },
+    "openclaw_agent": {"arguments_rewritten": "it keeps arguments as parsed JSON"},
+    "hermes_agent": {
+        "duration_unknown": "it does not say how long a tool took",
+        "matched_by_order": "it does not keep the backend's id of a reply",
+        "usage_differs": "it keeps the usage of its whole session only",
+    },
+    "cline_agent": {
+        "arguments_rewritten": "it keeps arguments as parsed JSON",
+        "matched_by_order": "it does not keep the backend's id of a reply",
+        "prompt_missing": "it does not repeat what it was asked",
+    },
     "simple_strands_agent": {
         "arguments_rewritten": "it keeps arguments as parsed JSON",
         "matched_by_order": "it does not keep the backend's id of a reply",

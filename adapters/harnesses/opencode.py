@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from adapters.harnesses.base import (
@@ -30,7 +31,6 @@ from adapters.harnesses.trajectory import (
     complaint,
 )
 
-BINARY: Final = "node_modules/opencode-linux-x64/bin/opencode"
 TOOLS: Final = ("bash", "edit", "glob", "grep", "read", "skill", "task", "todowrite", "webfetch", "write")
 SWITCHES: Final = (
     "DISABLE_MODELS_FETCH", "DISABLE_AUTOUPDATE", "DISABLE_LSP_DOWNLOAD", "DISABLE_DEFAULT_PLUGINS", "DISABLE_SHARE",
@@ -38,25 +38,39 @@ SWITCHES: Final = (
 )  # fmt: skip
 
 
-def plan(activation: Activation) -> Plan:
-    """See `Harness.plan`. It has a title, or the model would be asked for one first."""
-    home = activation.home
-    variables = {f"OPENCODE_{name}": "1" for name in SWITCHES}
-    variables |= {f"XDG_{kind}_HOME": f"{home}/{kind.lower()}" for kind in ("DATA", "CONFIG", "STATE", "CACHE")}
-    argv = (
-        f"{activation.installed}/{BINARY}", "run", "--pure", "--format", "json", "--model", f"gym_bus/{activation.model}",
-        "--title", "task", *(("--session", activation.resume) if activation.resume else ()), *activation.extra_args,
-    )  # fmt: skip
-    return Plan(
-        argv=argv,
-        environment=environment_of(activation, {**variables, "OPENCODE_CONFIG": f"{home}/opencode.json"}),
-        traces=(Trace("stdout", reader),),
-        files={f"{home}/opencode.json": json.dumps(_config(activation))},
-        stdin=activation.prompt,
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    """OpenCode, or what was made of it: its program, the prefix of its variables, its configuration's file and first agent."""
+
+    binary: str
+    prefix: str
+    file: str
+    agent: str
+    flags: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def plan(self, activation: Activation) -> Plan:
+        """See `Harness.plan`. It has a title, or the model would be asked for one first."""
+        home = activation.home
+        config = f"{home}/{self.file}"
+        variables = {f"{self.prefix}_{name}": "1" for name in SWITCHES}
+        variables |= {f"XDG_{kind}_HOME": f"{home}/{kind.lower()}" for kind in ("DATA", "CONFIG", "STATE", "CACHE")}
+        variables |= {**self.environment, f"{self.prefix}_CONFIG": config}
+        argv = (
+            f"{activation.installed}/{self.binary}", "run", *self.flags, "--pure", "--format", "json",
+            "--model", f"gym_bus/{activation.model}", "--title", "task",
+            *(("--session", activation.resume) if activation.resume else ()), *activation.extra_args,
+        )  # fmt: skip
+        return Plan(
+            argv=argv,
+            environment=environment_of(activation, variables),
+            traces=(Trace("stdout", reader),),
+            files={config: json.dumps(_config(activation, self.agent))},
+            stdin=activation.prompt,
+        )
 
 
-def _config(activation: Activation) -> Record:
+def _config(activation: Activation, agent: str) -> Record:
     limit = {"context": activation.context_tokens, "output": activation.max_output_tokens}
     provider = {
         "npm": "@ai-sdk/openai-compatible",  # it has this one built in
@@ -76,7 +90,7 @@ def _config(activation: Activation) -> Record:
         "provider": {"gym_bus": provider},
     }
     if activation.system_prompt:
-        config["agent"] = {"build": {"prompt": activation.system_prompt.text}}
+        config["agent"] = {agent: {"prompt": activation.system_prompt.text}}
     if activation.mcp:
         config["mcp"] = {
             server.name: {
@@ -155,7 +169,9 @@ OPENCODE: Final = Harness(
     name="opencode_agent",
     packages=(Package("npm", "opencode-linux-x64", "1.18.33"),),
     dialect="chat",
-    plan=plan,
+    plan=Fork(
+        binary="node_modules/opencode-linux-x64/bin/opencode", prefix="OPENCODE", file="opencode.json", agent="build"
+    ).plan,
     tokens=Tokens(has_prefix=True, arguments="rewritten", sends_thoughts=True),
     system_prompts=frozenset({"replace"}),
     withholds=frozenset(TOOLS),

@@ -93,10 +93,11 @@ def plan(activation: Activation) -> Plan:
 
 def reader() -> LineReader:
     """Return a reader for a session file."""
-    return LineReader(_interpret)
+    return LineReader(interpret)
 
 
-def _interpret(record: Record) -> Iterable[Item] | None:
+def interpret(record: Record) -> Iterable[Item] | None:
+    """Return what a record of a session means."""
     match record["type"]:
         case "session":
             return [SessionNamed(str(record["id"]))]

@@ -6,12 +6,19 @@ from typing import Final
 
 from adapters.harnesses.base import Harness
 from adapters.harnesses.claude_code import CLAUDE_CODE
+from adapters.harnesses.cline import CLINE
 from adapters.harnesses.codex import CODEX
+from adapters.harnesses.copilot import COPILOT
+from adapters.harnesses.hermes import HERMES
+from adapters.harnesses.kilo import KILO
 from adapters.harnesses.mini_swe import MINI_SWE
+from adapters.harnesses.openclaw import OPENCLAW
 from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
+from adapters.harnesses.qwen import QWEN
 from adapters.harnesses.strands import STRANDS
 
 HARNESSES: Final[dict[str, Harness]] = {
-    harness.name: harness for harness in (CODEX, PI, MINI_SWE, CLAUDE_CODE, OPENCODE, STRANDS)
+    harness.name: harness
+    for harness in (CODEX, PI, MINI_SWE, CLAUDE_CODE, OPENCODE, STRANDS, KILO, COPILOT, QWEN, CLINE, HERMES, OPENCLAW)
 }

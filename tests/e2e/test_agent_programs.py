@@ -18,8 +18,9 @@ from starlette.routing import Mount, Route
 from adapters.harnesses.table import HARNESSES
 from providers.dialects.catalog import DIALECTS
 from schemas.conversation import DialectName, Reply
-from tests.support.model_script import FAILING, LAST_WORDS, MAKING, ModelScript
-from tests.support.real_run import REPOSITORY, RealRun
+from tests.support.harness_place import PROGRAMS
+from tests.support.model_script import FAILING, LAST_WORDS, MAKING, SCRIPTS, ModelScript
+from tests.support.real_run import RealRun
 from tests.support.upstream import Answer, Upstream, served
 
 MODELS: Final[dict[DialectName, tuple[str, ...]]] = {
@@ -66,7 +67,7 @@ async def model_at(dialect: DialectName, answer: Answer, *, pace_s: float = 0.0)
 @pytest.fixture
 async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
     """Give a data directory; programs are installed once for all tests of this checkout."""
-    made = RealRun(tmp_path, {"GYM_BUS_PROGRAMS_DIR": str(REPOSITORY / ".gym-bus")})
+    made = RealRun(tmp_path, {"GYM_BUS_PROGRAMS_DIR": str(PROGRAMS)})
     write_task(tmp_path)
     yield made
     await asyncio.to_thread(made.stop)
@@ -88,11 +89,6 @@ def rows(run: RealRun, query: str) -> list[dict[str, Any]]:
     done = run.cli("sql", query, "--json")
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-HAND_IN: Final = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-SCRIPTS: Final[dict[str, tuple[str, ...]]] = {"mini_swe_agent": (f"{FAILING}; exit 1", MAKING, HAND_IN)}
-"""What the model does where the usual two commands are not enough: this one ends with a command."""
 
 
 @pytest.mark.parametrize(

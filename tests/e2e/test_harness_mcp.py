@@ -8,9 +8,15 @@ import pytest
 
 from adapters.harnesses.base import Harness, McpServer
 from adapters.harnesses.claude_code import CLAUDE_CODE
+from adapters.harnesses.cline import CLINE
 from adapters.harnesses.codex import CODEX
+from adapters.harnesses.copilot import COPILOT
+from adapters.harnesses.hermes import HERMES
+from adapters.harnesses.kilo import KILO
+from adapters.harnesses.openclaw import OPENCLAW
 from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
+from adapters.harnesses.qwen import QWEN
 from adapters.harnesses.table import HARNESSES
 from adapters.harnesses.trajectory import ToolDone
 from tests.support.harness_place import harness_place
@@ -20,11 +26,12 @@ from tests.support.upstream import served_on
 
 PORT = 8091
 LARGE = pytest.mark.harness
+THE_LARGE = (CLAUDE_CODE, OPENCODE, KILO, COPILOT, QWEN, CLINE, HERMES, OPENCLAW)
 
 
 @pytest.mark.parametrize(
     "harness",
-    [CODEX, PI, pytest.param(CLAUDE_CODE, marks=LARGE), pytest.param(OPENCODE, marks=LARGE)],
+    [CODEX, PI, *(pytest.param(harness, marks=LARGE) for harness in THE_LARGE)],
     ids=lambda harness: harness.name,
 )
 async def test_a_tool_of_a_server(harness: Harness, tmp_path: Path) -> None:
@@ -47,5 +54,5 @@ async def test_a_tool_of_a_server(harness: Harness, tmp_path: Path) -> None:
 
 
 def test_all_that_take_servers_are_tried() -> None:
-    tried = {CODEX.name, PI.name, CLAUDE_CODE.name, OPENCODE.name}
+    tried = {CODEX.name, PI.name, *(harness.name for harness in THE_LARGE)}
     assert {harness.name for harness in HARNESSES.values() if "mcp" in harness.grants} == tried

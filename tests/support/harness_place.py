@@ -15,6 +15,7 @@ import pytest
 from pydantic import Field, TypeAdapter
 
 from actors.gateway.serve import listening, server_for
+from adapters.harnesses.asking import FILE_MIB
 from adapters.harnesses.base import Activation, Harness, Plan, plan_for
 from adapters.harnesses.gaps import KNOWN_GAPS
 from adapters.harnesses.installing import installs_of, node_binary, shared_with
@@ -35,6 +36,8 @@ from tests.support.node import npm_in
 from tests.support.upstream import Answer
 
 ROOT: Final = Path(__file__).resolve().parents[2]
+PROGRAMS: Final = Path(os.environ.get("GYM_BUS_PROGRAMS_DIR") or ROOT / ".gym-bus")
+"""Where programs are installed, once for all tests of this checkout, or of several that name the same directory."""
 HOME: Final = "/tmp/agent"
 WORKSPACE: Final = "/box"
 PROMPT: Final = "--Please-- make hello.txt, in two steps."
@@ -62,7 +65,7 @@ async def installed(harness: Harness, tmp_path: Path) -> tuple[SharedDirectory, 
     """Install a harness, once for all tests of this checkout, with the npm that comes as a wheel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(npm_in(tmp_path / "npm")), prepend=os.pathsep)
-        return await shared_with(harness, installs_of(ROOT / ".gym-bus"))
+        return await shared_with(harness, installs_of(PROGRAMS))
 
 
 @dataclass
@@ -117,7 +120,7 @@ class HarnessPlace:
 @asynccontextmanager
 async def harness_place(harness: Harness, tmp_path: Path, answer: Answer | None = None) -> AsyncIterator[HarnessPlace]:
     """Give a place for a harness, whose model says what the usual script says if nothing else is given."""
-    limits = SandboxLimits(memory_mib=harness.memory_mib, processes=harness.processes, cpu_s=600)
+    limits = SandboxLimits(memory_mib=harness.memory_mib, processes=harness.processes, file_mib=FILE_MIB, cpu_s=600)
     config = Bubblewrap(limits=limits, shared=await installed(harness, tmp_path))
     provider: SandboxProvider = await provider_with(config, tmp_path / "boxes")
     try:

@@ -23,10 +23,14 @@ from schemas.conversation import (
     ToolUse,
 )
 
-SHELLS: Final = ("bash", "Bash", "shell", "exec_command", "run_commands", "terminal")
+SHELLS: Final = ("bash", "Bash", "shell", "exec_command", "exec", "run_commands", "run_shell_command", "terminal")
 COMMAND_FIELDS: Final = ("command", "cmd", "commands")
 FAILING: Final = "ls /no/such/place"
 MAKING: Final = "echo hello from here > hello.txt && cat hello.txt"
+HAND_IN: Final = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+USUAL: Final = (f"{FAILING}; exit 1", MAKING)
+SCRIPTS: Final[dict[str, tuple[str, ...]]] = {"mini_swe_agent": (*USUAL, HAND_IN)}
+"""What the model does where the usual two commands are not enough: this one ends with a command."""
 LAST_WORDS: Final = "The file hello.txt is there now."
 THOUGHT: Final = "I look around first."
 USAGE: Final = TokenUsage(input_tokens=100, output_tokens=10)
@@ -37,7 +41,7 @@ class ModelScript:
     """Says `commands` in order, a call each, then `last`; with the first it says what it thinks."""
 
     dialect: DialectName
-    commands: tuple[str, ...] = (f"{FAILING}; exit 1", MAKING)
+    commands: tuple[str, ...] = USUAL
     last: str = LAST_WORDS
 
     def __call__(self, body: dict[str, Any]) -> Reply:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import stat
 import sys
@@ -137,12 +138,21 @@ def test_other_users_can_pass_to_it(tmp_path: Path) -> None:
     assert not installs_of(hidden).is_relative_to(hidden)
 
 
+def without_funding(path: Path) -> str:
+    """Return a file of pins without where a package's makers ask for money, which nothing is fetched from."""
+    if path.suffix != ".json":
+        return path.read_text()
+    return json.dumps(
+        json.loads(path.read_text(), object_hook=lambda found: {k: v for k, v in found.items() if k != "funding"})
+    )
+
+
 @pytest.mark.parametrize("harness", HARNESSES.values(), ids=lambda harness: harness.name)
 def test_every_harness_is_pinned(harness: Harness) -> None:
     """Its lock names its packages in its versions, with hashes, and no address."""
     pins = pinned(harness, "3.11")
     for path in (*pins.files, *NODE.files):
-        assert "://" not in path.read_text().replace('"url": "https://', ""), f"{path} names an address"
+        assert "://" not in without_funding(path), f"{path} names an address"
         assert '"resolved"' not in path.read_text()
     text = pins.files[-1].read_text()
     for package in harness.packages:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tomllib
 from typing import Any
 
@@ -12,7 +14,9 @@ from hypothesis import strategies as st
 
 from adapters.harnesses.base import Activation, Harness, McpServer, SystemPrompt, ToolCommand, Unsupported, plan_for
 from adapters.harnesses.claude_code import CLAUDE_CODE
+from adapters.harnesses.cline import CLINE
 from adapters.harnesses.codex import CODEX
+from adapters.harnesses.copilot import COPILOT
 from adapters.harnesses.mini_swe import MINI_SWE
 from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
@@ -82,7 +86,7 @@ def test_system_prompts(harness: Harness, mode: Any) -> None:
     asked = activation(system_prompt=SystemPrompt("Be terse.", mode))
     if mode in harness.system_prompts:
         plan = plan_for(harness, asked)
-        assert "Be terse." in "".join((*plan.argv, *plan.files.values()))
+        assert "Be terse." in "".join((*plan.argv, *plan.files.values(), *plan.environment.values()))
     else:
         with pytest.raises(Unsupported, match=f"cannot {mode} its system prompt"):
             plan_for(harness, asked)
@@ -152,6 +156,42 @@ def test_a_command_for_tools_is_found_by_the_shell(harness: Harness) -> None:
     assert said["url"] == "http://g/a/the-token/tools"
     assert said["timeout_s"] > 77
     assert not any("the-token" in word for word in (*plan.argv, *plan.environment.values()))
+
+
+@each_harness
+def test_mcp_servers_are_in_files(harness: Harness) -> None:
+    """Where they are, and the headers that they are to be sent."""
+    if "mcp" in harness.grants:
+        files = "".join(plan_for(harness, activation(mcp=(SERVER,))).files.values())
+        assert SERVER.url in files
+        assert "x-gym-bus-token" in files
+
+
+@pytest.mark.parametrize("prompt", ["--what?", "two\nlines", "$HOME `x` $(y) \"z\" 'a' \\ *", "ends\n"])
+def test_cline_is_given_the_prompt_as_it_is(prompt: str) -> None:
+    """As its last argument, behind what ends its options; commands do not find it in their environment."""
+    plan = plan_for(CLINE, activation(prompt=prompt))
+    told = "import json, os, sys; print(json.dumps([sys.argv[-2:], 'GYM_BUS_PROMPT' in os.environ]))"
+    command = [*plan.argv[:4], sys.executable, "-c", told, *plan.argv[5:]]
+    done = subprocess.run(command, env=dict(plan.environment), capture_output=True, timeout=20, check=True)
+    assert json.loads(done.stdout) == [["--", prompt], False]
+
+
+def test_copilot_is_given_a_certificate_only_where_there_is_none() -> None:
+    """The one that is brought along stands where it is said to be, and only for machines without any."""
+    plan = plan_for(COPILOT, activation())
+    assert "BEGIN CERTIFICATE" in plan.files["/tmp/agent/.copilot/nobody.pem"]
+    script = plan.argv[2]
+    assert 'SSL_CERT_FILE="$HOME/.copilot/nobody.pem" exec "$@"' in script
+    shown = [*plan.argv[:2], "", "copilot", "/bin/sh", "-c", 'echo "${SSL_CERT_FILE-none}"']
+    for roots, expected in (("/etc/passwd", "none"), ("/no/such", "/tmp/agent/.copilot/nobody.pem")):
+        shown[2] = (
+            script.replace("/etc/ssl/certs/ca-certificates.crt", roots)
+            .replace("/etc/pki", "/no")
+            .replace("/etc/ssl/cert.pem", "/no")
+        )
+        done = subprocess.run(shown, env=dict(plan.environment), capture_output=True, timeout=20, check=True)
+        assert done.stdout.decode().strip() == expected
 
 
 def test_tools_that_are_withheld() -> None:

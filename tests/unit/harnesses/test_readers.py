@@ -11,7 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapters.harnesses import claude_code, codex, mini_swe, opencode, pi, strands
+from adapters.harnesses import (
+    claude_code,
+    cline,
+    codex,
+    copilot,
+    hermes,
+    mini_swe,
+    openclaw,
+    opencode,
+    pi,
+    qwen,
+    strands,
+)
 from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, LineReader, Reader
 from adapters.harnesses.trajectory import (
     Complained,
@@ -30,24 +42,43 @@ RECORDED: Final = Path(__file__).with_name("recorded")
 READERS: Final[dict[str, Callable[[], Reader]]] = {
     "claude_code.refused.stdout.jsonl": claude_code.reader,
     "claude_code.stdout.jsonl": claude_code.reader,
+    "cline.refused.stdout.jsonl": cline.reader,
+    "cline.stdout.jsonl": cline.reader,
     "codex.session.jsonl": codex.session_reader,
     "codex.stdout.jsonl": codex.output_reader,
     "codex.refused.stdout.jsonl": codex.output_reader,
+    "copilot.refused.stdout.jsonl": copilot.output_reader,
+    "copilot.session.jsonl": copilot.session_reader,
+    "copilot.stdout.jsonl": copilot.output_reader,
+    "hermes.refused.stdout.jsonl": hermes.reader,
+    "hermes.stdout.jsonl": hermes.reader,
+    "kilo.refused.stdout.jsonl": opencode.reader,
+    "kilo.stdout.jsonl": opencode.reader,
     "mini_swe.refused.trajectory.json": mini_swe.reader,
     "mini_swe.trajectory.json": mini_swe.reader,
+    "openclaw.refused.stdout.jsonl": openclaw.reader,
+    "openclaw.stdout.jsonl": openclaw.reader,
     "opencode.refused.stdout.jsonl": opencode.reader,
     "opencode.stdout.jsonl": opencode.reader,
     "pi.refused.session.jsonl": pi.reader,
     "pi.session.jsonl": pi.reader,
+    "qwen.refused.stdout.jsonl": qwen.reader,
+    "qwen.stdout.jsonl": qwen.reader,
     "strands.refused.stdout.jsonl": strands.reader,
     "strands.stdout.jsonl": strands.reader,
 }
 LINES: Final = sorted(name for name in READERS if name.endswith(".jsonl"))
 WHOLE: Final = (
+    "copilot.session.jsonl",
+    "hermes.stdout.jsonl",
+    "kilo.stdout.jsonl",
+    "openclaw.stdout.jsonl",
+    "qwen.stdout.jsonl",
     "claude_code.stdout.jsonl",
     "opencode.stdout.jsonl",
     "strands.stdout.jsonl",
     "codex.session.jsonl",
+    "cline.stdout.jsonl",
     "mini_swe.trajectory.json",
     "pi.session.jsonl",
 )
@@ -86,21 +117,25 @@ def test_a_whole_run(name: str) -> None:
     asked = [item for item in items if isinstance(item, ToolAsked)]
     done = {item.call_id: item for item in items if isinstance(item, ToolDone)}
     assert [item.call_id for item in asked[:2]] == ["call0", "call1"]
-    assert "/no/such/place" in json.loads(asked[0].arguments).popitem()[1]
+    assert "/no/such/place" in str(json.loads(asked[0].arguments))
     assert (done["call0"].exit_code, done["call1"].exit_code) == (1, 0)
     assert (done["call0"].is_error, done["call1"].is_error) == (True, False)
     assert "No such file" in done["call0"].text
-    assert name.startswith("opencode") or Thought("I look around first.") in items
+    assert name.startswith(("opencode", "kilo")) or Thought("I look around first.") in items
     assert Said("assistant", "Step 2.") in items
     replies = [item for item in items if isinstance(item, ReplyDone)]
-    ids = [None] * 3 if name.startswith(("opencode", "strands")) else ["reply0", "reply1", "reply2"]
+    ids = (
+        [None] * 3
+        if name.startswith(("cline", "hermes", "opencode", "kilo", "qwen", "strands"))
+        else ["reply0", "reply1", "reply2"]
+    )
     assert [item.reply_id for item in replies] == ids
-    usage = (None, None) if name.startswith("claude") else (100, 10)
+    usage = (None, None) if name.startswith(("claude", "hermes")) else (100, 10)
     assert {(item.input_tokens, item.output_tokens) for item in replies} == {usage}
     assert isinstance(items[-1], Finished)
 
 
-@pytest.mark.parametrize("name", [*WHOLE[:4], "codex.stdout.jsonl", "pi.session.jsonl"])
+@pytest.mark.parametrize("name", [*WHOLE[:9], "codex.stdout.jsonl", "pi.session.jsonl"])
 def test_the_sessions_id_comes_first(name: str) -> None:
     assert isinstance(read(name, content_of(name))[0][0], SessionNamed)
 
