@@ -13,10 +13,9 @@ import pytest
 from actors.gateway.grants import mint
 from adapters.harnesses.table import HARNESSES
 from schemas.events import ModelCallCompleted, ModelCallRecalled
-from tests.e2e.test_agent_programs import SCRIPTS
 from tests.support.gateway_place import KEY
 from tests.support.harness_place import HOME, WORKSPACE, harness_place
-from tests.support.model_script import ModelScript
+from tests.support.model_script import SCRIPTS, ModelScript
 
 IN_EVERY_RUN = ("codex_agent", "pi_agent")
 

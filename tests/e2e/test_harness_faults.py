@@ -19,8 +19,8 @@ from adapters.harnesses.table import HARNESSES
 from providers.dialects.catalog import DIALECTS
 from providers.dialects.unfolding import unfold
 from schemas.conversation import DialectName, Reply
-from tests.e2e.test_agent_programs import SCRIPTS, asked, model_at, rows
-from tests.support.model_script import ModelScript
+from tests.e2e.test_agent_programs import asked, model_at, rows
+from tests.support.model_script import SCRIPTS, ModelScript
 from tests.support.real_run import REPOSITORY, RealRun
 
 FAULTS: Final = {

@@ -12,9 +12,9 @@ from typing import Final
 import pytest
 
 from adapters.harnesses.table import HARNESSES
-from tests.e2e.test_agent_programs import SCRIPTS, asked, model_at, rows, write_task
+from tests.e2e.test_agent_programs import asked, model_at, rows, write_task
 from tests.support.engine import USER
-from tests.support.model_script import ModelScript
+from tests.support.model_script import SCRIPTS, ModelScript
 from tests.support.real_run import REPOSITORY, RealRun
 
 pytestmark = pytest.mark.harness

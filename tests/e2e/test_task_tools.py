@@ -13,8 +13,8 @@ import pytest
 
 from adapters.harnesses.table import HARNESSES
 from schemas.conversation import Request, Tool, ToolUse
-from tests.e2e.test_agent_programs import HAND_IN, asked, model_at, rows
-from tests.support.model_script import FAILING, MAKING, ModelScript
+from tests.e2e.test_agent_programs import asked, model_at, rows
+from tests.support.model_script import FAILING, HAND_IN, MAKING, ModelScript
 from tests.support.real_run import REPOSITORY, RealRun
 
 NOTED: Final = "the file is made"
