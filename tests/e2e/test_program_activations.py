@@ -78,6 +78,10 @@ async def test_a_program_is_given_a_further_input(run: RealRun, name: str) -> No
         (1, "ended", 3, 2),
         (2, "ended", 2, 1),
     ]
+    told = rows(
+        run, "select activation, count(*) as n from trajectory where kind = 'tool_asked' group by all order by all"
+    )
+    assert [(r["activation"], r["n"]) for r in told] == [(1, 2), (2, 1)]
     calls = rows(run, "select activation, count(*) as n from model_calls group by all order by all")
     assert [(r["activation"], r["n"]) for r in calls] == [(1, 3), (2, 2)]
     turns = [said(body, dialect) for body in upstream.bodies if "input" in body or "messages" in body]
