@@ -78,6 +78,10 @@ async def test_a_program_is_given_a_further_input(run: RealRun, name: str) -> No
         (1, "ended", 3, 2),
         (2, "ended", 2, 1),
     ]
+    told = rows(
+        run, "select activation, count(*) as n from trajectory where kind = 'tool_asked' group by all order by all"
+    )
+    assert [(r["activation"], r["n"]) for r in told] == [(1, 2), (2, 1)]
     calls = rows(run, "select activation, count(*) as n from model_calls group by all order by all")
     assert [(r["activation"], r["n"]) for r in calls] == [(1, 3), (2, 2)]
     turns = [said(body, dialect) for body in upstream.bodies if "input" in body or "messages" in body]
@@ -88,6 +92,19 @@ async def test_a_program_is_given_a_further_input(run: RealRun, name: str) -> No
     assert [tuple(r.values()) for r in activations] == [(1, "completed", 1, 3), (2, "completed", 1, 2)]
     held = run.cli("doctor")
     assert held.returncode == 0, held.stdout
+
+
+async def test_a_program_that_cannot_go_on_is_refused_before_a_sandbox_is_made(run: RealRun) -> None:
+    """It is said which can; no attempt is made again, and no model is asked."""
+    async with model_at("chat", TwoInputs("chat")) as (url, _):
+        done = await asyncio.to_thread(run.cli, *command_line(run, "mini_swe_agent", url), timeout_s=200)
+    assert "mini_swe_agent cannot go on with its session" in done.stdout + done.stderr
+    ends = rows(
+        run,
+        "select data->>'$.state' as state, data->>'$.failure.kind' as kind from events where type = 'rollout_finished.v1'",
+    )
+    assert [tuple(row.values()) for row in ends] == [("terminal", "unsupported")]
+    assert not rows(run, "select 1 from events where type in ('sandbox_requested.v1', 'model_call_requested.v1')")
 
 
 def said(body: dict[str, Any], dialect: Any) -> str:

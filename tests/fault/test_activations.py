@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,24 +11,30 @@ from typing import Any
 import pytest
 
 from actors.harness.activations import fingerprint_of
+from gym_bus import boundary
 from providers.models.base import ModelAnswer, ModelCall
 from schemas.config import Retries, SimpleAgent
 from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
     ActivationStarted,
+    ModelCallCompleted,
     ModelCallRequested,
     RolloutFinished,
     RunFinished,
+    SandboxLost,
     SessionClosed,
     SessionRequested,
+    ToolCallCompleted,
 )
 from tests.fault.memory_run import Outcome, run_disturbed
+from tests.fault.test_checkpoints import BOUNDARIES, Story, shell
 from tests.fault.test_kill_every_boundary import NAMES, NEEDS_A_LOSS
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
+from tests.support.file_boxes import FileBox
 from tests.support.logs import project
 from tests.support.virtual_time import run_virtual
-from tests.support.world import World, config, with_follow_ups
+from tests.support.world import SimHost, World, config, kill_at, with_follow_ups
 
 
 @cache
@@ -139,3 +146,82 @@ def test_a_limit_that_holds_for_all_inputs_ends_the_session_with_what_there_is()
     assert not [e for e in world.events() if isinstance(e.data, ActivationStarted)]
     (closed,) = [e.data for e in world.events() if isinstance(e.data, SessionClosed)]
     assert closed.evidence.stop_reason == "max_steps"
+
+
+def writes_in_two(call: ModelCall) -> ModelAnswer:
+    """Write two lines for the first input, two for the second, then look at the file and answer."""
+    match call.turn:
+        case 1 | 2 | 4:
+            return shell(f"append log {call.turn} a", f"append log {call.turn} b")
+        case 5:
+            return shell("cat log")
+        case _:
+            return says("<answer>11</answer>")
+
+
+COMMANDS = 7
+WRITTEN = "".join(f"{n} a\n{n} b\n" for n in (1, 2, 4))
+
+
+def two_inputs(tmp_path: Path) -> Story:
+    """Return a story of two inputs in a machine with files."""
+    story = Story(tmp_path, writes_in_two)
+    story.world.tasks = [with_follow_ups(task, 1) for task in story.world.tasks]
+    return story
+
+
+def check_two_inputs(story: Story, end: RolloutFinished) -> None:
+    """Check that both were dealt with once, in one attempt, and the files came out as if nothing had happened."""
+    assert (end.state, end.failure, end.reward) == ("scored", None, 1.0)
+    assert story.count(RolloutFinished) == 1
+    assert (story.count(ActivationStarted), story.count(ActivationCompleted)) == (1, 2)
+    assert story.count(ModelCallCompleted) == 6
+    looked = [e.data for e in story.world.events() if isinstance(e.data, ToolCallCompleted)][-1]
+    assert looked.output == WRITTEN
+
+
+@pytest.mark.parametrize("command", range(1, COMMANDS + 1))
+def test_a_machine_that_dies_in_either_activation(tmp_path: Path, command: int) -> None:
+    """The session goes on in a new one, in the activation in which it was, with the files of both."""
+
+    async def scenario() -> None:
+        story = two_inputs(tmp_path)
+
+        def dies(box: FileBox) -> None:
+            if story.boxes.commands == command:
+                box.die()
+
+        story.boxes.after_command = dies
+        check_two_inputs(story, await story.run())
+        assert story.count(SandboxLost) == 1
+
+    run_virtual(scenario())
+
+
+@pytest.mark.parametrize("name", BOUNDARIES)
+def test_a_host_that_is_killed_with_the_machine(tmp_path: Path, name: str) -> None:
+    """At every boundary of harness, model and sandbox, early and late in the session."""
+
+    async def scenario(hit: int) -> bool:
+        place = tmp_path / str(hit)
+        place.mkdir()
+        story, struck = two_inputs(place), False
+        world = story.world
+        world.start_host()
+
+        def come_back(host: SimHost) -> None:
+            nonlocal struck
+            struck = True
+            asyncio.get_running_loop().call_later(0.3, lambda: world.start_host(host.host_id, host.kinds))
+
+        kill_at(world, [(name, hit)], come_back)
+        try:
+            check_two_inputs(story, await story.run())
+        finally:
+            boundary.install(None)
+        return struck
+
+    hit = 1
+    while run_virtual(scenario(hit)) and hit < 40:
+        hit += 3
+    assert hit > 1, "the boundary was never reached"

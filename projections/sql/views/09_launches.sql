@@ -8,11 +8,15 @@ select
     try_cast(item.told->>'$.exit_code' as integer) as exit_code, try_cast(item.told->>'$.is_error' as boolean) as is_error,
     try_cast(item.told->>'$.duration_s' as double) as duration_s, try_cast(item.told->>'$.input_tokens' as bigint) as input_tokens,
     try_cast(item.told->>'$.output_tokens' as bigint) as output_tokens,
-    coalesce(try_cast(nullif(split_part(key, '-', 2), '') as integer), 1) as number, shard, seq
+    coalesce(try_cast(nullif(split_part(key, '-', 2), '') as integer), 1) as number, shard, seq, launch.activation
 from (
     select *, unnest(list_transform(from_json(data->'$.items', '["json"]'), lambda told, place: {told: told, place: place})) as item
     from events where type = 'launch_told.v1'
-);
+)
+left join (
+    select run_id as launched_in, event_id as launched_as, try_cast(data->>'$.activation' as integer) as activation
+    from events where type = 'launch_requested.v1'
+) launch on launch.launched_in = run_id and launch.launched_as = (data->>'$.launch_id');
 
 create or replace view launches as
 select
