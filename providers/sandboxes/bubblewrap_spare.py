@@ -26,6 +26,8 @@ WAITING: Final = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 """A process that becomes the command that follows, once it is told to; what it is told after that is the command's to read."""
 AFTER_S: Final = 0.005
 """How long the next box waits for what the last one is asked first."""
+MADE_LEAST: Final = 2
+"""Of a configuration that one box is made of there is rarely a second: each task of a set may have its own."""
 IDLE_S: Final = 10.0
 GO: Final = b"go\n"
 
@@ -49,10 +51,15 @@ class Spare:
         self._clearing: set[asyncio.Task[None]] = set()
         self._idle: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._made = 0
 
     def refill(self) -> None:
-        """Have the parts of the next box laid out, unless they are there. That it cannot be done will show when they are asked for."""
-        if self._is_closed:
+        """Count a box that was made, and have the parts of the next one laid out, unless they are there.
+
+        That it cannot be done will show when they are asked for.
+        """
+        self._made += 1
+        if self._is_closed or self._made < MADE_LEAST:
             return
         if self._next is None:
             self._next = asyncio.create_task(self._filled())

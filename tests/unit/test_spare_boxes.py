@@ -18,9 +18,11 @@ from schemas.sandboxes import Bubblewrap
 
 @pytest.fixture
 async def provider(tmp_path: Path) -> AsyncIterator[BubblewrapProvider]:
+    """A provider that has made two boxes already, without which there is no next one."""
     provider = BubblewrapProvider(Bubblewrap(), tmp_path / "boxes")
     try:
-        await provider.check()
+        for _ in range(2):
+            await provider.check()
     except SandboxUnavailable as error:
         pytest.skip(str(error))
     yield provider
@@ -66,6 +68,15 @@ async def test_what_nobody_asks_for_is_cleared_away_and_made_again_when_somebody
         assert str(provider._rooms.own) not in Path("/proc/self/mounts").read_text()
 
 
+async def test_nothing_is_made_ahead_for_a_configuration_that_was_used_once(tmp_path: Path) -> None:
+    provider = BubblewrapProvider(Bubblewrap(), tmp_path / "boxes")
+    await provider.create("a")
+    assert provider._spare._next is None
+    await provider.create("b")
+    assert provider._spare._next is not None
+    await provider.aclose()
+
+
 async def test_what_could_not_be_made_ahead_leaves_nothing(
     provider: BubblewrapProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,7 +106,8 @@ async def test_what_could_not_be_made_ahead_leaves_nothing(
 async def test_closing_while_the_next_is_made_leaves_nothing(tmp_path: Path) -> None:
     for pause_s in (0, 0.006, 0.02):
         provider = BubblewrapProvider(Bubblewrap(), tmp_path / "boxes")
-        await provider.create("a")
+        for label in ("a", "b"):
+            await provider.create(label)
         own = provider._rooms.own
         await asyncio.sleep(pause_s)
         await provider.aclose()
