@@ -8,6 +8,7 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from gym_bus import boundary
 from projections.samples import check, rebuild
 from providers.models.base import ModelAnswer, ModelCall, context_digest
 from providers.models.evidence import TokenEvidence
+from schemas.config import ReplayModel
 from schemas.envelope import Envelope
 from schemas.events import AgentNudged, ContextCompacted, ModelCallRequested, ProgressNoted, RolloutFinished
 from schemas.loops import BrowsecompAgent, CompactingAgent, OwnLoop
@@ -23,6 +25,7 @@ from schemas.values import Message, ToolCall, Usage
 from tests.support.checks import check_log
 from tests.support.fake_model import FakeModel, fails, with_model
 from tests.support.invariants import check_invariants, is_sampled
+from tests.support.recording import write
 from tests.support.virtual_time import run_virtual
 from tests.support.world import SimHost, World, config, kill_at
 
@@ -103,7 +106,7 @@ def _answer_if_short(call: ModelCall) -> ModelAnswer:
     return _answer(call)
 
 
-async def _run(name: str, target: tuple[str, int] | None) -> Outcome:
+async def _run(name: str, target: tuple[str, int] | None, replay: ReplayModel | None = None) -> Outcome:
     world, kills = World(tasks=1), 0
     loop = asyncio.get_running_loop()
 
@@ -112,12 +115,14 @@ async def _run(name: str, target: tuple[str, int] | None) -> Outcome:
         kills += 1
         loop.call_later(RESTART_AFTER_S, lambda: world.start_host(host.host_id, host.kinds))
 
-    model = with_model(world, FakeModel(_answer_if_short if name == "overflow" else _answer))
+    model = FakeModel(_answer_if_short if name == "overflow" else _answer)
+    if replay is None:
+        with_model(world, model)
     kill_at(world, [target] if target else [], come_back)
     try:
         world.start_host("h0", ("harness",))
         world.start_host("h1", ("collector", "sandbox", "verifier"))
-        await world.request_run("r1", config(agent=AGENTS[name]))
+        await world.request_run("r1", config(agent=AGENTS[name], **({"model": replay} if replay else {})))
         await world.finished("r1", 300)
         await world.quiet(100)
     finally:
@@ -195,3 +200,14 @@ def test_whoever_takes_over_asks_the_same(name: str, at: str) -> None:
         assert outcome.asked == undisturbed(name).asked
         for kind in kinds:
             assert outcome.told(kind) == undisturbed(name).told(kind)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_recording_of_one_can_be_run_again(name: str, tmp_path: Path) -> None:
+    """Every call is found again, those for a summary and those that were refused too, and nobody is asked."""
+    recorded = undisturbed(name)
+    outcome = run_virtual(_run(name, None, write(tmp_path / "run.jsonl", list(recorded.events))))
+    assert outcome.asked == {}
+    for kind in (ContextCompacted, AgentNudged, ProgressNoted, RolloutFinished, ModelCallRequested):
+        assert len(outcome.told(kind)) == len(recorded.told(kind)), kind
+    assert [c.policy for c in outcome.told(ContextCompacted)] == [c.policy for c in recorded.told(ContextCompacted)]
