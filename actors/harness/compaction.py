@@ -41,9 +41,7 @@ def wants_summary(state: SessionState) -> bool:
     if history is None or history.summary is None or not _is_between(state) or state.summary:
         return False
     bound = history.guards.prompt_max_tokens
-    is_too_long = bound is not None and state.context_tokens > bound
-    is_allowed = state.context.summaries < history.summary.max_summaries
-    return is_too_long and is_allowed and cut_after(state, history.summary.keep_last_rounds) is not None
+    return bound is not None and state.context_tokens > bound and can_shrink(state)
 
 
 def is_full(state: SessionState) -> bool:
@@ -51,13 +49,20 @@ def is_full(state: SessionState) -> bool:
     agent = state.agent
     if not isinstance(agent, BrowsecompAgent) or not _is_between(state) or state.warned == state.turn:
         return False
-    is_warned = state.warned > 0
-    is_allowed = state.context.resets < agent.max_reset_count
-    return (
-        (is_warned or state.context_tokens > agent.full_at_tokens)
-        and is_allowed
-        and cut_after(state, agent.context_reset_keep_rounds) is not None
-    )
+    return (state.warned > 0 or state.context_tokens > agent.full_at_tokens) and can_shrink(state)
+
+
+def can_shrink(state: SessionState) -> bool:
+    """Say whether a prompt that the model refused as too long can be made shorter, by all that is not of the last rounds."""
+    agent, history = state.agent, _history(state)
+    if isinstance(agent, BrowsecompAgent):
+        return (
+            state.context.resets < agent.max_reset_count
+            and cut_after(state, agent.context_reset_keep_rounds) is not None
+        )
+    if history is None or history.summary is None or state.context.summaries >= history.summary.max_summaries:
+        return False
+    return cut_after(state, history.summary.keep_last_rounds) is not None
 
 
 def cut_after(state: SessionState, rounds: int) -> int | None:
@@ -69,12 +74,12 @@ def cut_after(state: SessionState, rounds: int) -> int | None:
 
 def compact(state: SessionState) -> Sequence[Draft]:
     """State the view of the context that holds from now on, if it is to be another one."""
-    if not _is_between(state):
+    if not (_is_between(state) or state.is_overflown):
         return ()
     history = _history(state)
-    if state.summary and history and history.summary:
+    if history and history.summary and (state.summary or state.is_overflown):
         return (_summarised(state, history.summary.keep_last_rounds),)
-    if is_full(state) and isinstance(state.agent, BrowsecompAgent):
+    if isinstance(state.agent, BrowsecompAgent) and (is_full(state) or state.is_overflown):
         return (_reset(state, state.agent),)
     if history is None or not _is_time(state, history):
         return ()
@@ -93,6 +98,7 @@ def note(state: SessionState, data: ContextCompacted) -> SessionState:
         continues=None,
         context_digest="",
         context_tokens=0,
+        is_overflown=False,
         warned=0,
     )
 

@@ -119,8 +119,7 @@ class SessionMachine:
             case ModelCallCompleted() if data.turn == state.turn + 1:
                 return _summarised(state, data) if state.purpose else _answered_by_model(state, data)
             case ModelCallFailed() if data.request_id == state.open_call:
-                failure = data.failure if data.retry_in_s is None else None
-                return _with(state, open_call=None, failure=state.failure or failure)
+                return _not_answered(state, data)
             case ModelCallLost() if data.request_id == state.open_call:
                 return _with(state, open_call=None)
             case BudgetExhausted():
@@ -351,6 +350,14 @@ def _answered_by_model(state: SessionState, data: ModelCallCompleted) -> Session
         slots=slots,
         stop_reason=None if slots else data.stop_reason,
     )
+
+
+def _not_answered(state: SessionState, data: ModelCallFailed) -> SessionState:
+    """Have a try made again later, or the context made smaller if it was too long for the model; else the session fails."""
+    failure = data.failure if data.retry_in_s is None else None
+    if failure and failure.kind == "context_overflow" and compaction.can_shrink(state):
+        return _with(state, open_call=None, is_overflown=True)
+    return _with(state, open_call=None, failure=state.failure or failure)
 
 
 def _summarised(state: SessionState, data: ModelCallCompleted) -> SessionState:

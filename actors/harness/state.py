@@ -75,8 +75,9 @@ class SessionState(Frozen):
     Its newest activation was asked for at `asked_at`, after `turns_before` turns. `messages` are all that was said, `prompt` what is
     shown of it. The first `sent` of that are in the log as said to the model; the next call continues `continues`, of the digest
     `context_digest`. Of its turns, `asides` were not for the conversation itself, nor is the call that is asked, if it has a
-    `purpose`. `context_tokens` is what the last answered call had with its answer. `nudges` is how often the loop spoke by itself,
-    `warnings` of them because a reset was near, which is so since `warned` turns; `progress` are the model's notes.
+    `purpose`. `context_tokens` is what the last answered call had with its answer, `is_overflown` says that the model refused the
+    prompt as too long. `nudges` is how often the loop spoke by itself, `warnings` of them because a reset was near, which is so since
+    `warned` turns; `progress` are the model's notes.
     """
 
     request: SessionRequested
@@ -97,6 +98,7 @@ class SessionState(Frozen):
     summary: Summary | None = None
     context: ContextView = ContextView()
     context_tokens: int = 0
+    is_overflown: bool = False
     nudges: int = 0
     warned: int = 0
     warnings: int = 0

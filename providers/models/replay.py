@@ -67,6 +67,8 @@ class ReplayModel:
         if recorded is None:
             text = f"call {call.turn} is not in the recording, which has {len(session.by_turn)}"
             raise diverged(call.task_id, call.repeat, text)
+        while recorded.refused and _digest_now(recorded, call) != recorded.digest:
+            recorded = recorded.refused
         if _digest_now(recorded, call) != recorded.digest:
             difference = first_difference(recorded.messages(), call.messages)
             text = difference or "the recording contradicts itself: the context's digest is of something else"
@@ -103,6 +105,7 @@ def outcome_of(recorded: RecordedCall, tries: int, task_id: str, repeat: int) ->
     What came of the last try stands for those that a replay makes beyond it, as it does when a process dies.
     """
     outcomes = recorded.outcomes
+    tries = max(1, tries - len(recorded.refused.outcomes)) if recorded.refused else tries
     outcome = outcomes[min(tries, len(outcomes)) - 1] if outcomes else None
     has_more = isinstance(outcome, ModelCallFailed) and outcome.retry_in_s is not None
     if outcome is None or (has_more and tries > len(outcomes)):

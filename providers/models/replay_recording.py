@@ -40,12 +40,13 @@ class RecordedCall:
 
     `overrides` are the parameters that its configuration laid over, `parameters` what the client of a gateway asked for.
     `before` is the call that it continues. `new_messages` are what a native agent added since, one list for each try that added
-    some; `new_turns` the same of a call through the gateway.
+    some; `new_turns` the same of a call through the gateway. `refused` is the same turn as it was asked in a longer context.
     """
 
     turn: int
     digest: str
     before: RecordedCall | None
+    refused: RecordedCall | None = None
     new_messages: list[tuple[Message, ...]] = field(default_factory=list)
     new_turns: tuple[Turn, ...] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -99,12 +100,15 @@ class RecordedSession:
         """Take in a try."""
         calls: dict[Any, RecordedCall] = self.by_turn if asked.dialect is None else self.by_digest
         name = asked.turn if asked.dialect is None else asked.context_digest
-        if name not in calls:
+        known = calls.get(name)
+        is_shrunk = known is not None and known.before is not None and asked.dialect is None and not asked.parent_id
+        if known is None or is_shrunk:
             before = self._by_id.get(asked.parent_id) if asked.parent_id else None
             calls[name] = RecordedCall(
                 asked.turn,
                 asked.context_digest,
                 before,
+                refused=known,
                 new_turns=asked.new_turns,
                 overrides=asked.overrides,
                 parameters=asked.parameters,

@@ -8,6 +8,7 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +17,20 @@ from gym_bus import boundary
 from projections.samples import check, rebuild
 from providers.models.base import ModelAnswer, ModelCall, context_digest
 from providers.models.evidence import TokenEvidence
+from schemas.config import ReplayModel
 from schemas.envelope import Envelope
 from schemas.events import AgentNudged, ContextCompacted, ModelCallRequested, ProgressNoted, RolloutFinished
 from schemas.loops import BrowsecompAgent, CompactingAgent, OwnLoop
 from schemas.values import Message, ToolCall, Usage
 from tests.support.checks import check_log
-from tests.support.fake_model import FakeModel, with_model
+from tests.support.fake_model import FakeModel, fails, with_model
 from tests.support.invariants import check_invariants, is_sampled
+from tests.support.recording import write
 from tests.support.virtual_time import run_virtual
 from tests.support.world import SimHost, World, config, kill_at
 
 TURNS = 7
+MOST_MESSAGES = 10
 RESTART_AFTER_S = 0.3
 HELD_BY_H0 = tuple(n for n in boundary.BOUNDARIES if n.split(".")[0] in {"harness", "model"})
 AGENTS: dict[str, OwnLoop] = {
@@ -49,14 +53,15 @@ AGENTS: dict[str, OwnLoop] = {
     "reset": BrowsecompAgent(
         enable_tools=True, context_reset_tokens=80, context_reset_keep_rounds=1, answer_pattern="<answer>"
     ),
+    "overflow": BrowsecompAgent(enable_tools=True, context_reset_keep_rounds=1, answer_pattern="<answer>"),
 }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run came to: what was asked, by turn; the events; which boundaries were passed."""
+    """What a run came to: what was asked, by turn and length; the events; which boundaries were passed."""
 
-    asked: dict[int, tuple[Message, ...]]
+    asked: dict[tuple[int, int], tuple[Message, ...]]
     events: tuple[Envelope, ...]
     hits: Counter[str]
     kills: int
@@ -95,7 +100,13 @@ def _answer(call: ModelCall) -> ModelAnswer:
     return ModelAnswer(message, "tool_calls" if message.tool_calls else "stop", usage, tokens=tokens)
 
 
-async def _run(name: str, target: tuple[str, int] | None) -> Outcome:
+def _answer_if_short(call: ModelCall) -> ModelAnswer:
+    if len(call.messages) > MOST_MESSAGES:
+        raise fails("context_overflow", terminal=True)
+    return _answer(call)
+
+
+async def _run(name: str, target: tuple[str, int] | None, replay: ReplayModel | None = None) -> Outcome:
     world, kills = World(tasks=1), 0
     loop = asyncio.get_running_loop()
 
@@ -104,12 +115,14 @@ async def _run(name: str, target: tuple[str, int] | None) -> Outcome:
         kills += 1
         loop.call_later(RESTART_AFTER_S, lambda: world.start_host(host.host_id, host.kinds))
 
-    model = with_model(world, FakeModel(_answer))
+    model = FakeModel(_answer_if_short if name == "overflow" else _answer)
+    if replay is None:
+        with_model(world, model)
     kill_at(world, [target] if target else [], come_back)
     try:
         world.start_host("h0", ("harness",))
         world.start_host("h1", ("collector", "sandbox", "verifier"))
-        await world.request_run("r1", config(agent=AGENTS[name]))
+        await world.request_run("r1", config(agent=AGENTS[name], **({"model": replay} if replay else {})))
         await world.finished("r1", 300)
         await world.quiet(100)
     finally:
@@ -118,9 +131,10 @@ async def _run(name: str, target: tuple[str, int] | None) -> Outcome:
     check_log(world.events())
     if target is None or is_sampled():
         check_invariants(world)
-    asked: dict[int, tuple[Message, ...]] = {}
+    asked: dict[tuple[int, int], tuple[Message, ...]] = {}
     for call in model.calls:
-        assert asked.setdefault(call.turn, call.messages) == call.messages, "a turn was asked in two ways"
+        told = asked.setdefault((call.turn, len(call.messages)), call.messages)
+        assert told == call.messages, "a turn was asked in two ways"
     return Outcome(asked, tuple(world.events()), Counter(world.hits), kills)
 
 
@@ -144,13 +158,13 @@ def test_each_context_is_in_the_log_and_no_prefix_is_claimed(name: str) -> None:
         before = (*calls[asked.parent_id], answers[asked.parent_id]) if asked.parent_id else ()
         roots += asked.parent_id is None
         calls[event.event_id] = (*before, *asked.new_messages)
-        assert calls[event.event_id] == outcome.asked[asked.turn]
+        assert calls[event.event_id] == outcome.asked[asked.turn, len(calls[event.event_id])]
         digests[event.event_id] = context_digest(
             digests[asked.parent_id] if asked.parent_id else "", asked.new_messages
         )
         assert asked.context_digest == digests[event.event_id]
     compacted = outcome.told(ContextCompacted)
-    assert {data.policy for data in compacted} == {name}
+    assert {data.policy for data in compacted} == {"reset" if name == "overflow" else name}
     assert roots == len(compacted) + 1
     rebuilt = rebuild([e for e in outcome.events if e.rollout_id != "_"])
     assert not check(rebuilt)
@@ -186,3 +200,14 @@ def test_whoever_takes_over_asks_the_same(name: str, at: str) -> None:
         assert outcome.asked == undisturbed(name).asked
         for kind in kinds:
             assert outcome.told(kind) == undisturbed(name).told(kind)
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_a_recording_of_one_can_be_run_again(name: str, tmp_path: Path) -> None:
+    """Every call is found again, those for a summary and those that were refused too, and nobody is asked."""
+    recorded = undisturbed(name)
+    outcome = run_virtual(_run(name, None, write(tmp_path / "run.jsonl", list(recorded.events))))
+    assert outcome.asked == {}
+    for kind in (ContextCompacted, AgentNudged, ProgressNoted, RolloutFinished, ModelCallRequested):
+        assert len(outcome.told(kind)) == len(recorded.told(kind)), kind
+    assert [c.policy for c in outcome.told(ContextCompacted)] == [c.policy for c in recorded.told(ContextCompacted)]

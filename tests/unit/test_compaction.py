@@ -19,6 +19,7 @@ from schemas.events import (
     AgentNudged,
     ContextCompacted,
     ModelCallCompleted,
+    ModelCallFailed,
     ModelCallLost,
     ModelCallRequested,
     ProgressNoted,
@@ -32,7 +33,7 @@ from schemas.events import (
 from schemas.loops import BrowsecompAgent, CompactingAgent, OwnLoop
 from schemas.sandboxes import Inline
 from schemas.tasks import TaskInput
-from schemas.values import Message, Sampling, ToolCall, Usage
+from schemas.values import Failure, Message, Sampling, ToolCall, Usage
 from tests.support.machine_case import Case, envelope
 
 IMAGE = "data:image/png;base64,iVBORw0KGgo="
@@ -414,3 +415,47 @@ def test_events_that_come_twice_change_nothing() -> None:
         assert case.given(*decided).state == case.state
         if calls(case):
             case = answer(case, None, '{"progress": "a"}', tool="update_progress")
+
+
+# -- a prompt that the model refuses -------------------------------------------------------------------------------------------
+
+
+def refused(case: Case[SessionState], kind: str = "context_overflow") -> Case[SessionState]:
+    """Ask the model, which refuses for good."""
+    turn = case.state.turn + 1
+    failure = Failure(kind=kind, message="too long", stage="model", terminal=True)  # type: ignore[arg-type]
+    return ask(case, f"m{turn}").given(
+        ModelCallFailed(request_id=f"m{turn}", turn=turn, failure=failure, retry_in_s=None, duration_s=0.1)
+    )
+
+
+@pytest.mark.parametrize(("agent", "policy"), [(searching(), "reset"), (summing(bound=10_000), "summary")])
+def test_a_prompt_that_the_model_refuses_is_made_shorter(agent: OwnLoop, policy: str) -> None:
+    """What is old is left out at once, and the same turn is tried again; refused with the last round alone, it is the end."""
+    case = refused(round_of(round_of(new(agent))))
+    case, [told] = settled(case)
+    assert isinstance(told, ContextCompacted)
+    assert (told.policy, told.messages) == (policy, 2)
+    assert calls(case)
+    assert case.state.failure is None
+    again = ask(case, "m3b")
+    assert (again.state.call_tries, again.state.sent) == (2, 4)
+    assert settled(answer(case, "<answer>").given())[0].state.turn == 3
+    assert refused(case).state.failure is not None
+
+
+def test_a_summary_that_the_model_refuses_to_write_leaves_a_gap() -> None:
+    """The past is left out without one, and the conversation goes on."""
+    case, [told] = settled(refused(round_of(round_of(new(summing())), tokens=200)))
+    assert isinstance(told, ContextCompacted)
+    assert (told.policy, told.gaps) == ("summary", ("compaction_summary_unavailable",))
+    assert not compaction.wants_summary(case.state)
+    assert answer(case, "done").state.steps == 3
+
+
+def test_other_refusals_and_other_agents_fail() -> None:
+    """Only a prompt that is too long is made shorter, and only by an agent that may."""
+    two = round_of(round_of(new(searching())))
+    assert refused(two, "provider_bad_request").state.failure
+    assert refused(round_of(round_of(new(rolling())))).state.failure
+    assert refused(round_of(round_of(new(searching(max_reset_count=0))))).state.failure
