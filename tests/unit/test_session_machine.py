@@ -35,6 +35,7 @@ from schemas.events import (
     ToolCallRejected,
     ToolCallRequested,
 )
+from schemas.loops import CompactingAgent
 from schemas.sandboxes import Inline
 from schemas.tasks import Evidence, TaskInput
 from schemas.values import Failure, Message, Sampling, ToolCall, Usage
@@ -417,3 +418,21 @@ def test_a_truncated_result_counts_bytes_as_bytes() -> None:
     """The two numbers are of one unit."""
     told = describe_result(ran(output="äöü", output_bytes=9, truncated=True))
     assert told.endswith("[output truncated: 6 of 9 bytes shown]")
+
+
+def test_loops_that_leave_out_what_is_old_take_no_further_inputs() -> None:
+    """They could leave out the input that is being worked on; it is refused before anything is made."""
+    message = Message(role="user", content="And now?")
+    task = TaskInput(task_id="t", messages=(message,), follow_ups=((message,),))
+    request = SessionRequested(
+        task=task,
+        repeat=0,
+        agent=CompactingAgent(),
+        model=ScriptedModel(),
+        sandbox=Inline(),
+        sampling=Sampling(),
+    )
+    state = SessionMachine().begin(envelope(request, "session"))
+    assert state.failure
+    assert (state.failure.kind, state.failure.terminal) == ("unsupported", True)
+    assert "simple_agent takes follow_ups" in state.failure.message
