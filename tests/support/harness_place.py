@@ -42,13 +42,13 @@ HOME: Final = "/tmp/agent"
 WORKSPACE: Final = "/box"
 PROMPT: Final = "--Please-- make hello.txt, in two steps."
 ENDED_WITHIN_S: Final = 240.0
-PROGRAMS: Final[TypeAdapter[Program]] = TypeAdapter(Annotated[Program, Field(discriminator="type")])
+AGENTS: Final[TypeAdapter[Program]] = TypeAdapter(Annotated[Program, Field(discriminator="type")])
 
 
 @asynccontextmanager
 async def gateway_with(tmp_path: Path, harness: Harness, answer: Answer) -> AsyncIterator[tuple[GatewayPlace, Path]]:
     """Give a gateway with a session of a harness, whose model answers so, and the gateway's unix socket."""
-    agent: Program = PROGRAMS.validate_python({"type": harness.name})
+    agent: Program = AGENTS.validate_python({"type": harness.name})
     async with gateway_place(harness.dialect, timeout_s=60, agent=agent) as place:
         place.upstream.answers = [answer]
         with listening(Settings(data_dir=tmp_path), tmp_path / "gw") as (sockets, where):
