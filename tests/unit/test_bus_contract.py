@@ -137,7 +137,7 @@ async def test_of_many_at_once_one_wins(place: Place) -> None:
     [
         "gym.evt.0.{run}.1-0.collector._.claim",
         "gym.evt.0.{run}.1-0.sandbox.b1.cmd.verifier.any",
-        "gym.evt.0.{run}.1-0.harness.s1.cmd.verifier.any",
+        "gym.evt.0.{run}.1-0.harness.s1.cmd.collector.any",
         "gym.evt.0.{run}.1-0.harness.s1.cmd.harness.any",
         "gym.cmd.harness.any.0.{run}.1-0.collector._",
         "gym.cmd.sandbox.any.0.{run}.1-0.harness.s1",
