@@ -28,6 +28,7 @@ import structlog
 
 from actors.collector.room import Room
 from actors.ended_runs import is_run_over
+from actors.open_files import allow_many_files
 from actors.reaper import reap_boxes, reap_places
 from actors.services import Services
 from actors.wiring import Surroundings, make_worker
@@ -124,6 +125,7 @@ class Host:
 
     async def run(self) -> None:
         """Run until stopped; raises what a worker cannot deal with."""
+        allow_many_files()
         secrets_store = SecretsStore(self.settings.data_dir / "secrets")
         redactor = Redactor(secrets_store.all_values())
         blobs = DirectoryBlobs(self.settings.data_dir / "blobs")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import signal
 import socket
 from collections.abc import Callable, Generator
@@ -20,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from actors.gateway.app import Gateway
 from actors.gateway.backends import Backends
 from actors.gateway.grants import gateway_key
+from actors.open_files import allow_many_files
 from gym_bus.blobs import DirectoryBlobs
 from gym_bus.clock import SystemClock
 from gym_bus.codec import Codec
@@ -166,17 +166,9 @@ def server_for(gateway: Gateway) -> uvicorn.Server:
     return _Server(config)
 
 
-def _raise_descriptors() -> None:
-    """Allow as many open files as this user may have: a call takes two."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 async def run_gateway(settings: Settings, host_id: str, worker: str, address: BusAddress) -> None:
     """Serve until SIGTERM; calls that are under way get a few seconds."""
-    _raise_descriptors()
+    allow_many_files()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
