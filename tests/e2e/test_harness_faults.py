@@ -23,6 +23,8 @@ from tests.e2e.test_agent_programs import asked, model_at, rows
 from tests.support.model_script import SCRIPTS, ModelScript
 from tests.support.real_run import REPOSITORY, RealRun
 
+pytestmark = pytest.mark.harness
+
 FAULTS: Final = {
     "limited": {"provider_rate_limited", "agent_timeout"},
     "broken": {"provider_unavailable", "agent_timeout"},
@@ -109,13 +111,7 @@ async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
     await asyncio.to_thread(made.stop)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name in {"codex_agent", "pi_agent"} else pytest.mark.harness)
-        for name in sorted(HARNESSES)
-    ],
-)
+@pytest.mark.parametrize("name", sorted(HARNESSES))
 async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, name: str) -> None:
     """Whatever the program does about it: it ends, its failure has a class and no reward, and what it told is kept.
 

@@ -187,7 +187,7 @@ async def test_a_program_outlives_its_sessions_owner_and_the_gateway(killed_host
 
 
 @pytest.mark.parametrize("hosts", [("h1",), tuple(HOSTS)], ids=["sandbox", "all"])
-@pytest.mark.parametrize("agent", [CODEX, PI], ids=lambda agent: agent.type)
+@pytest.mark.parametrize("agent", [CODEX, pytest.param(PI, marks=pytest.mark.harness)], ids=lambda agent: agent.type)
 async def test_a_program_goes_on_in_another_machine(agent: Program, hosts: tuple[str, ...]) -> None:
     """The same attempt: the answers that are recorded are given again, and the model is asked each question once, as if undisturbed."""
     async with place_with_model(agent, SLOW, pace_s=0.0) as (place, upstream):

@@ -58,10 +58,9 @@ async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
     "name",
     [
         "codex_agent",
-        "pi_agent",
         *(
             pytest.param(name, marks=pytest.mark.harness)
-            for name in ("claude_code_agent", "opencode_agent", "simple_strands_agent")
+            for name in ("pi_agent", "claude_code_agent", "opencode_agent", "simple_strands_agent")
         ),
     ],
 )
@@ -159,7 +158,7 @@ async def undisturbed(agent: Program) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("when", [is_between, has_begun_the_second], ids=["between", "during"])
-@pytest.mark.parametrize("agent", [CODEX, PI], ids=lambda agent: agent.type)
+@pytest.mark.parametrize("agent", [CODEX, pytest.param(PI, marks=pytest.mark.harness)], ids=lambda agent: agent.type)
 async def test_the_sessions_owner_is_killed(agent: Program, when: Callable[[Envelope], bool]) -> None:
     """Who takes it over goes on with the same input: nothing is launched or asked for twice."""
     plain = await undisturbed(agent)
@@ -179,8 +178,8 @@ async def test_the_sessions_owner_is_killed(agent: Program, when: Callable[[Enve
         pytest.param(CODEX, is_between, ("h1",), id="codex-between"),
         pytest.param(CODEX, has_begun_the_second, ("h1",), id="codex-during"),
         pytest.param(CODEX, has_begun_the_second, tuple(HOSTS), id="codex-during-all"),
-        pytest.param(PI, is_between, ("h1",), id="pi-between"),
-        pytest.param(PI, has_begun_the_second, ("h1",), id="pi-during"),
+        pytest.param(PI, is_between, ("h1",), id="pi-between", marks=pytest.mark.harness),
+        pytest.param(PI, has_begun_the_second, ("h1",), id="pi-during", marks=pytest.mark.harness),
     ],
 )
 async def test_the_host_of_the_sandbox_is_killed(
