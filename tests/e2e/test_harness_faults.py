@@ -45,8 +45,9 @@ TELLS_AT_THE_END: Final = {"mini_swe_agent"}
 STATUS: Final = {"limited": 429, "broken": 500, "refused": 401}
 BY: Final = "fault"
 SUICIDE: Final = (
-    "for d in /proc/[0-9]*; do"
-    """ tr '\\0' '\\n' 2>/dev/null <$d/environ | grep -q ^GYM_BUS_LAUNCH && all="$all ${d#/proc/}"; done; kill -9 $all"""
+    "for d in /proc/[0-9]*; do p=${d#/proc/}; [ $p = $$ ] && continue; {"
+    """ tr '\\0' '\\n' <$d/environ | grep -q ^GYM_BUS_LAUNCH || grep -q /opt/gym-bus/ $d/cmdline; } 2>/dev/null"""
+    """ && all="$all $p"; done; kill -9 $all"""
 )
 """Kills the program itself, and all that it started, but not its supervisor."""
 
@@ -146,7 +147,7 @@ async def ended(run: RealRun) -> list[dict[str, Any]]:
         while True:
             query = "select task_id, failure_kind, reward from rollouts order by rollout_id"
             found = await asyncio.to_thread(rows, run, query)
-            if all(row["failure_kind"] for row in found):
+            if all(row["failure_kind"] or row["reward"] is not None for row in found):
                 return found
             await asyncio.sleep(1)
 
