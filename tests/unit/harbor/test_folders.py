@@ -78,12 +78,12 @@ def test_a_plain_folder_becomes_a_task(tmp_path: Path) -> None:
 
 def test_every_key_has_its_place(tmp_path: Path) -> None:
     toml = """
-        artifacts = ["out/a.txt", "/srv/work/b"]
+        artifacts = ["out/a.txt", "/srv/app/b"]
         [agent]
         timeout_sec = 12
         user = 1234
         [environment]
-        workdir = "/srv/work"
+        workdir = "/srv/app"
         build_timeout_sec = 77
         cpus = 1.5
         memory = "2G"
@@ -110,7 +110,7 @@ def test_every_key_has_its_place(tmp_path: Path) -> None:
     assert grading.layout.environment == {"COLOUR": "blue", "PLACE": "home"}
     assert machine.agent == Reach(allow=("docs.example:443", "docs.example:80"))
     assert grading.verify == Reach()
-    assert machine.layout.workspace == grading.layout.workspace == "/srv/work"
+    assert machine.layout.workspace == grading.layout.workspace == "/srv/app"
     assert task.verifier_data["artifacts"] == ["out/a.txt", "b"]
     assert (task.verifier_data["timeout_s"], task.input.hands_in) == (34, "files")
     assert task.solution is not None
