@@ -8,6 +8,7 @@
 #   shm=KEY queue=NAME key=DESCRIPTION                    SysV shared memory, a POSIX message queue, a key of the kernel's keyring
 #   ns=TYPE:[INODE]                                       a namespace that must not be shared
 #   scan=1                                                look at every TCP port of 127.0.0.1 and ::1
+#   walk=DIRECTORY                                        look through the files in there (as often as wanted), and not through all there are
 # Nothing is changed: files are opened and never written to, system calls get arguments that can have no effect.
 
 found() { echo "found $*"; }
@@ -38,9 +39,6 @@ sockets() {
     for place in /var/run/docker.sock /run/docker.sock /run/podman/podman.sock /run/containerd/containerd.sock /run/crio/crio.sock \
         /run/dbus/system_bus_socket /run/systemd/private; do
         [ -S "$place" ] && found engine-socket "$place"
-    done
-    find / \( -path /proc -o -path /sys \) -prune -o -type s -print 2>/dev/null | head -n 50 | while read -r place; do
-        found socket "$place"
     done
 }
 
@@ -96,14 +94,21 @@ processes() {
     done 2>/dev/null
 }
 
-names() {
-    [ -n "$patterns" ] || return
-    set --
+# One walk through all files for both: sockets, and names with a word in them.
+files() {
+    set -- -type s
     for word in $words; do set -- "$@" -o -name "*$word*"; done
-    shift
-    find / \( -path /proc -o -path /sys \) -prune -o \( "$@" \) -print 2>/dev/null | head -n 20 | while read -r place; do
-        found name "$place"
+    # shellcheck disable=SC2086  one word for each directory
+    find ${walks:-/} \( -path /proc -o -path /sys \) -prune -o \( "$@" \) -print 2>/dev/null | head -n 5000 | while read -r place; do
+        [ -S "$place" ] && found socket "$place"
+        for word in $words; do
+            case ${place##*/} in *"$word"*) found name "$place" ;; esac
+        done
     done
+}
+
+environment() {
+    [ -n "$patterns" ] || return
     # shellcheck disable=SC2086
     env | grep -v word= | grep -oF $patterns | sort -u | while read -r word; do
         found environment "$word"
@@ -136,9 +141,12 @@ targets() {
     done
 }
 
-words= patterns=
+words= patterns= walks=
 for target in "$@"; do
-    case $target in word=*) words="$words ${target#*=}" patterns="$patterns -e ${target#*=}" ;; esac
+    case $target in
+        word=*) words="$words ${target#*=}" patterns="$patterns -e ${target#*=}" ;;
+        walk=*) walks="$walks ${target#*=}" ;;
+    esac
 done
 rights
 listed
@@ -147,7 +155,8 @@ kernel_files
 devices
 mounts
 processes
-names
+files
+environment
 networks
 targets "$@"
 echo "probed sh"
