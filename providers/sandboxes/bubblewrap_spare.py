@@ -24,7 +24,7 @@ from providers.sandboxes.seccomp import filter_to_read
 
 WAITING: Final = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 """A process that becomes the command that follows, once it is told to; what it is told after that is the command's to read."""
-AFTER_S: Final = 2.0
+AFTER_S: Final = 0.005
 """How long the next box waits for what the last one is asked first."""
 MADE_LEAST: Final = 2
 """Of a configuration that one box is made of there is rarely a second: each task of a set may have its own."""

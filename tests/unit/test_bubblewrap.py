@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from providers.sandboxes import Box, BoxLost, SandboxProvider, SandboxUnavailable, make_provider
-from providers.sandboxes.control_groups import memory_hierarchy
+from providers.sandboxes.control_groups import BoxGroup, memory_hierarchy
+from providers.sandboxes.processes import descendants
 from providers.sandboxes.standing_shell import StandingShell
 from schemas.sandboxes import Bubblewrap, SandboxLimits
 
@@ -60,13 +61,12 @@ async def test_on_the_host_the_user_is_nobody_known(box: Box, provider: SandboxP
     await said(box, "touch file")
     owners = {path.stat().st_uid for path in Path("/var/tmp").glob("gym-bus-*/p*/1-check/box")}
     assert 0 not in owners
-    uids = [
-        line.split()[1]
-        for path in Path("/proc").glob("[0-9]*/status")
-        if "shell" in (text := path.read_text()).splitlines()[0]
-        for line in text.splitlines()
-        if line.startswith("Uid:")
+    shells = [
+        text
+        for pid in descendants(os.getpid())
+        if "shell" in (text := Path(f"/proc/{pid}/status").read_text()).splitlines()[0]
     ]
+    uids = [line.split()[1] for text in shells for line in text.splitlines() if line.startswith("Uid:")]
     assert uids
     assert all(int(uid) >= 0x7000_0000 for uid in uids)
 
@@ -105,12 +105,19 @@ MEMORY = "python3 -c 'len(bytes(10**9) * 2)'"
 TOGETHER = 'for n in 1 2 3 4; do python3 -c \'x = b"x" * 10**8; __import__("time").sleep(5)\' & done; wait; exit 9'
 
 
+def told_of_memory(box: Box) -> dict[str, str]:
+    """Return what the kernel counts in the group of a box."""
+    group: BoxGroup = vars(vars(box)["_shell"])["_memory"]
+    files = ("oom_control", "failcnt", "max_usage_in_bytes", "limit_in_bytes", "events", "peak", "max")
+    return {file.name: file.read_text() for name in files if (file := group.path / f"memory.{name}").exists()}
+
+
 @pytest.mark.skipif(memory_hierarchy() is None or os.getuid() != 0, reason="no control group can be made here")
 @pytest.mark.parametrize("command", [MEMORY, TOGETHER, "head -c 300000000 /dev/zero | tail"])
 async def test_memory_is_bounded_for_the_box_as_a_whole(box: Box, command: str) -> None:
     """What the kernel killed is told, also when it was one process of many; the box goes on."""
     done = await box.exec(command, key="k", timeout_s=30)
-    assert done.ended_by == "out_of_memory", done
+    assert done.ended_by == "out_of_memory", (done, told_of_memory(box))
     assert done.exit_code in {137, 9}
     again = await box.exec("exit 3", key="k", timeout_s=10)
     assert (again.exit_code, again.ended_by) == (3, "exit")
