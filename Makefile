@@ -11,6 +11,8 @@ CONFIG_scripted := examples/quickstart.yaml
 CONFIG_local := examples/local.yaml
 RUN = $(BIN)/gym-bus eval run --config $(or $(CONFIG_$(MODEL)),$(error MODEL is scripted or local))
 PYTEST := $(BIN)/python -m pytest
+# Most of a test's time is waiting.
+JOBS ?= $(shell expr 2 '*' $$(nproc))
 # Pyright and its Node come as pinned wheels; neither looks for a newer one.
 PYRIGHT := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 
@@ -20,8 +22,9 @@ PYRIGHT := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 run: base bwrap $(filter local,$(MODEL)) ## run the main job: agents on 75 small tasks, with the built-in stand-in for a model (MODEL=local: a real small one)
 	$(RUN)
 
-test: dev local bwrap docker ## run the tests, but the slow ones and the kill-all
-	$(PYTEST) -m "not slow and not kill_all and not harness"
+test: dev local bwrap docker ## run the tests, but the slow ones, the kill-all and the larger agents (JOBS=6: so many at once)
+	$(PYTEST) -n $(JOBS) --dist worksteal -m "not slow and not kill_all and not harness and not alone"
+	$(PYTEST) -m "alone and not slow and not kill_all and not harness"
 
 check: lint ## all that CI asks: format, lint, types, import direction, dead code, then the tests
 	$(MAKE) --no-print-directory test
