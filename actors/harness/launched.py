@@ -83,7 +83,7 @@ class LaunchedState(Frozen):
     That was asked for at `asked_at`, and goes on with the program's session `resume`. `launch_id` is its last launch; the last of all
     was for the activation `launched_for`, in the machine `launched_in`. `seen` is what the program has told in it, up to piece `told`.
     `settled` says that its calls are over, and which limit of the rollout's own budget was used up. `kept` is the checkpoint with
-    which the next activation begins.
+    which the next activation begins. `is_clean` is what the receipts of all launches say of what they left running, None without one.
     """
 
     request: SessionRequested
@@ -105,6 +105,7 @@ class LaunchedState(Frozen):
     ended: LaunchEnded | None = None
     ended_id: str | None = None
     settled: LaunchSettled | None = None
+    is_clean: bool | None = None
     evidence: Evidence | None = None
     activation_id: str | None = None
     keeping: Literal["no", "asked", "over"] = "no"
@@ -209,11 +210,15 @@ class LaunchedMachine:
                 return state.replaced(box="gone")
             case LaunchRequested() if (data.activation, data.number) > (state.launched_for, state.launched_in):
                 where = {"launched_for": data.activation, "launched_in": data.number}
-                return state.replaced(**where, launch_id=event.event_id, told=0, seen=Seen(), settled=None)
+                is_clean = state.is_clean if data.number == state.launched_in else None  # the machine before is gone
+                return state.replaced(
+                    **where, launch_id=event.event_id, told=0, seen=Seen(), settled=None, is_clean=is_clean
+                )
             case LaunchTold() if data.launch_id == state.launch_id and data.part == state.told + 1:
                 return state.replaced(told=data.part, seen=state.seen.with_items(data.items))
             case LaunchEnded() if data.request_id == state.launch_id and state.is_launched and state.ended is None:
-                return state.replaced(ended=data, ended_id=event.event_id)
+                is_clean = data.is_clean and state.is_clean is not False
+                return state.replaced(ended=data, ended_id=event.event_id, is_clean=is_clean)
             case LaunchFailed() if data.request_id == state.launch_id and state.is_launched:
                 return state.failed(data.failure)
             case LaunchLost() if data.request_id == state.launch_id and state.is_launched and state.ended is None:
@@ -353,7 +358,8 @@ class LaunchedMachine:
             return (self._give_back(state),)
         if not state.is_rid or state.is_unsettled:
             return ()
-        return (Draft(SessionFailed(request_id=state.request_id, failure=failure), state.request_id),)
+        failed = SessionFailed(request_id=state.request_id, failure=failure, cleanup_confirmed=state.is_clean)
+        return (Draft(failed, state.request_id),)
 
     def _close(self, state: LaunchedState, evidence: Evidence) -> Sequence[Draft]:
         if state.misses_files and state.box == "ready":
@@ -364,7 +370,12 @@ class LaunchedMachine:
         if state.box in {"asked", "closing"}:
             return ()
         handed_in = evidence.replaced(files=state.files, refused=state.refused)
-        closed = SessionClosed(request_id=state.request_id, evidence=handed_in, activations=state.course.record())
+        closed = SessionClosed(
+            request_id=state.request_id,
+            evidence=handed_in,
+            activations=state.course.record(),
+            cleanup_confirmed=state.is_clean,
+        )
         return (Draft(closed, state.activation_id),)
 
     @staticmethod

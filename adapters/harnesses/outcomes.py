@@ -11,6 +11,7 @@ from schemas.tasks import Evidence
 from schemas.values import Failure
 
 STDERR_SHOWN: Final = 600
+UNCLEAN: Final = "something that the agent's program started could not be ended: what would be graded may still change"
 
 
 class Seen(Frozen):
@@ -50,6 +51,8 @@ def outcome(  # noqa: PLR0911  one return a case
     nor an outage an end. Whether the model answered is the gateway's word (`settled`).
     """
     seen, answered = seen.with_items(ended.asides), settled.completed + settled.recalled
+    if not ended.is_clean:
+        return Failure(kind="agent_failed", message=UNCLEAN, stage="agent")
     if settled.budget == "rollout":
         return Evidence(answer=seen.answer, stop_reason=f"budget:{settled.limit}", turns=answered)
     if ended.ended_by == "timeout":

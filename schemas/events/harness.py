@@ -168,17 +168,22 @@ class ActivationFailed(Event):
 
 
 class SessionClosed(Answer):
-    """A session is over and its machine is gone; `evidence` is what may be graded: the last answer, the turns of all `activations`."""
+    """A session is over and its machine is gone; `evidence` is what may be graded: the last answer, the turns of all `activations`.
+
+    `cleanup_confirmed` says that nothing was left of what the agent's program started; it is absent where no receipt says so.
+    """
 
     TYPE: ClassVar[str] = "session_closed.v1"
 
     evidence: Evidence
     activations: tuple[DoneActivation, ...] = ()
+    cleanup_confirmed: bool | None = None
 
 
 class SessionFailed(Answer):
-    """A session could not be finished for a reason that is not the model's."""
+    """A session could not be finished for a reason that is not the model's; `cleanup_confirmed` is as in `SessionClosed`."""
 
     TYPE: ClassVar[str] = "session_failed.v1"
 
     failure: Failure
+    cleanup_confirmed: bool | None = None

@@ -270,8 +270,9 @@ _ALL: Final[tuple[Event, ...]] = (
         request_id="q",
         evidence=_EVIDENCE,
         activations=(DoneActivation(activation=2, fingerprint="0f" * 32, stop_reason="stop", turns=3),),
+        cleanup_confirmed=True,
     ),
-    events.SessionFailed(request_id="q", failure=_FAILURE),
+    events.SessionFailed(request_id="q", failure=_FAILURE, cleanup_confirmed=False),
     events.ModelCallRequested(
         turn=2,
         tries=3,

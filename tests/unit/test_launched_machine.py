@@ -171,6 +171,27 @@ def test_an_unknown_end_is_never_graded(event: Any, kind: str) -> None:
     assert failed.failure.kind == kind
 
 
+def test_what_could_not_be_ended_fails_the_session_whatever_its_program_says() -> None:
+    """A negative receipt is no end that may be graded; the session says so, and a good one too."""
+    case = launched().given(TOLD, ENDED.replaced(is_clean=False), SETTLED)
+    (failed,) = case.decided
+    assert isinstance(failed, ActivationFailed)
+    assert "could not be ended" in failed.failure.message
+    case = case.given(("failed", failed)).given(CLOSING, GONE)
+    (end,) = case.decided
+    assert isinstance(end, SessionFailed)
+    assert end.cleanup_confirmed is False
+    case = launched().given(TOLD, ENDED, SETTLED)
+    case = case.given(("done", case.decided[0]))
+    case = case.given(
+        ("keep", case.decided[0]),
+        CheckpointSaved(request_id="keep", snapshot=REF, files=1, bytes=3, stored_bytes=3, duration_s=0.1),
+    ).given(CLOSING, GONE)
+    (closed,) = case.decided
+    assert isinstance(closed, SessionClosed)
+    assert closed.cleanup_confirmed is True
+
+
 def test_a_lost_machine_fails_a_session_that_gets_no_other() -> None:
     case = launched(checkpoints=ONCE).given(TOLD, lost(1), CLOSING, GONE, SETTLED)
     (failed,) = case.decided

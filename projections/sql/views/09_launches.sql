@@ -27,7 +27,8 @@ select
         when 'launch_ended.v1' then 'ended' when 'launch_failed.v1' then 'not started' when 'launch_lost.v1' then 'lost' else 'open'
     end as state,
     ended.data->>'$.ended_by' as ended_by, try_cast(ended.data->>'$.exit_code' as integer) as exit_code, try_cast(ended.data->>'$.duration_s' as double) as duration_s,
-    case when ended.type = 'launch_ended.v1' then coalesce(try_cast(ended.data->>'$.descendants_killed' as integer), 0) end as descendants_killed, coalesce(ended.data->>'$.failure.message', ended.data->>'$.reason') as reason,
+    case when ended.type = 'launch_ended.v1' then coalesce(try_cast(ended.data->>'$.descendants_killed' as integer), 0) end as descendants_killed,
+    case when ended.type = 'launch_ended.v1' then coalesce(try_cast(ended.data->>'$.is_clean' as boolean), true) end as is_clean, coalesce(ended.data->>'$.failure.message', ended.data->>'$.reason') as reason,
     coalesce(told.replies, 0) as replies, coalesce(told.tool_calls, 0) as tool_calls,
     coalesce(told.session_id, asked.data->>'$.resume') as session_id, asked.event_id as launch_id
 from events asked
