@@ -22,6 +22,7 @@ from tests.bench import (
     box_work,
     boxes,
     command_line,
+    crowd,
     faults,
     gateway,
     harness,
@@ -202,6 +203,8 @@ FAMILIES: Final = {
         ),
         1,
     ),
+    "crowd_codex": Family(crowd.measure_codex, ("crowd_codex_at_once", "crowd_codex_lost", "crowd_codex_mb"), 1),
+    "crowd_pi": Family(crowd.measure_pi, ("crowd_pi_at_once", "crowd_pi_lost", "crowd_pi_mb"), 1),
     "held": Family(
         held.measure,
         (

@@ -10,7 +10,7 @@ from typing import Final
 
 from schemas.events import ActivationCompleted, Claimed, ModelCallRequested, SessionRequested
 from schemas.sandboxes import Inline
-from tests.bench.processes import memory_mb
+from tests.bench.processes import memory_mb, most_at_once
 from tests.bench.stage import run_config, stage
 
 COUNT: Final = 2_000
@@ -49,18 +49,10 @@ async def measure(*, quick: bool) -> dict[str, float]:
                 case ActivationCompleted():
                     changes.append((event.recorded_at.timestamp(), -1))
     return {
-        "held_activations": _most(changes),
+        "held_activations": most_at_once(changes),
         "held_redeliveries_due": latency_s / float(REDELIVERED["GYM_BUS_ACK_WAIT_S"]),
         "held_begun_again": sum(claims.values()) - len(claims),
         "held_asked_again": sum(asked.values()) - len(asked),
         "held_core_share": share,
         "held_mb": peak_mb,
     }
-
-
-def _most(changes: list[tuple[float, int]]) -> int:
-    open_now = most = 0
-    for _, change in sorted(changes):
-        open_now += change
-        most = max(most, open_now)
-    return most

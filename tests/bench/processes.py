@@ -59,6 +59,15 @@ def _memory_kib(pid: int) -> int:
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") // 1024 if fields else 0
 
 
+def most_at_once(changes: list[tuple[float, int]]) -> int:
+    """Return the highest sum of changes (time, +1 or -1), in the order of time."""
+    open_now = most = 0
+    for _, change in sorted(changes):
+        open_now += change
+        most = max(most, open_now)
+    return most
+
+
 def kill_all(data_dir: Path) -> None:
     """Kill -9 every process of a data directory at once, and wait until none is left."""
     deadline = time.monotonic() + END_TIMEOUT_S
