@@ -142,10 +142,11 @@ async def test_a_package_of_pypi(tmp_path: Path) -> None:
 
 
 @LARGE
-async def test_a_model_that_refuses(tmp_path: Path) -> None:
+@pytest.mark.parametrize("agent", [small(), opencode()], ids=["small", "opencode"])
+async def test_a_model_that_refuses(tmp_path: Path, agent: AcpAgent) -> None:
     """The class of the failure is told, and the exit code says that there was one; the token is not in it."""
     refused = JSONResponse({"error": {"message": "no such key", "type": "x"}}, status_code=401)
-    async with harness_place(ACP, tmp_path, refused, small()) as at:
+    async with harness_place(ACP, tmp_path, refused, agent) as at:
         receipt, account = await at.run()
         assert receipt.exit_code == 1
         assert account.failure
