@@ -14,6 +14,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
 from schemas.harnesses import (
+    AcpAgent,
     ClaudeCodeAgent,
     ClineAgent,
     CodexAgent,
@@ -390,6 +391,7 @@ AgentConfig = Annotated[
     | Annotated[HermesAgent, Tag("hermes_agent")]
     | Annotated[OpenClawAgent, Tag("openclaw_agent")]
     | Annotated[StrandsAgent, Tag("simple_strands_agent")]
+    | Annotated[AcpAgent, Tag("acp_agent")]
     | Annotated[OracleAgent, Tag("oracle_agent")]
     | Annotated[NopAgent, Tag("nop_agent")],
     Discriminator(_type_of_agent),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.values import Seconds
 
 HarnessName = Literal[
+    "acp_agent",
     "claude_code_agent",
     "cline_agent",
     "codex_agent",
@@ -23,7 +24,7 @@ HarnessName = Literal[
     "qwen_code",
     "simple_strands_agent",
 ]
-"""The names of `adapters.harnesses.table.HARNESSES`."""
+"""The names of `adapters.harnesses.table.HARNESSES`, and of an agent that a run's configuration brings."""
 
 
 class HarnessAgent(Tagged):
@@ -151,6 +152,57 @@ class OpenClawAgent(HarnessAgent):
     type: Literal["openclaw_agent"] = "openclaw_agent"
 
 
+class AgentPackage(Frozen):
+    """A package that holds an agent's program, in exactly this version; what it depends on is what there is when it is installed."""
+
+    ecosystem: Literal["npm", "pypi"]
+    name: str = Field(
+        pattern=r"^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?$", max_length=214
+    )
+    version: str = Field(pattern=r"^[0-9][A-Za-z0-9.+!_-]*$", max_length=128)
+
+
+SECRET_WORDS: Final = ("{base_url}", "{token}")
+"""What stands for the way to the model, with the token in it."""
+
+
+class AcpAgent(HarnessAgent):
+    """Any agent that speaks the Agent Client Protocol, started by `command` and driven by a client of ours.
+
+    `package` is installed and shown to the sandbox; without one the command is in the sandbox's image. In `command`, `env` and the
+    contents of `files` (by paths below the agent's home) `{model}`, `{home}`, `{workspace}`, `{program}` and `{python}` stand for what
+    they say, in `env` and `files` also `{base_url}`, the gateway's with the token in it and without `/v1`, and `{token}` alone.
+    `authenticate` is the way of logging in, by the agent's own name for it, if it wants one. `resumes` says that it can load a session
+    again, `tools_by` how it reaches the tools of its task.
+    """
+
+    type: Literal["acp_agent"] = "acp_agent"
+    command: tuple[str, ...] = Field(min_length=1, max_length=256)
+    package: AgentPackage | None = None
+    env: dict[str, str] = Field(default_factory=dict, max_length=256)
+    files: dict[str, str] = Field(default_factory=dict, max_length=64)
+    authenticate: str | None = None
+    resumes: bool = False
+    tools_by: Literal["mcp", "command"] = "mcp"
+
+    @field_validator("command", "extra_args")
+    @classmethod
+    def _holds_no_secret(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        if any(secret in word for word in words for secret in SECRET_WORDS):
+            msg = "{base_url} and {token} hold a secret, and arguments are read by everything in the sandbox: say them in env or files"
+            raise ValueError(msg)
+        return words
+
+    @field_validator("files")
+    @classmethod
+    def _are_below_the_home(cls, files: dict[str, str]) -> dict[str, str]:
+        for name in files:
+            if not name or name.startswith("/") or {"", ".", ".."} & set(name.split("/")) or "\0" in name:
+                msg = f"{name!r} is no path below the agent's home: want one such as .config/agent.json"
+                raise ValueError(msg)
+        return files
+
+
 Program = (
     CodexAgent
     | PiAgent
@@ -164,12 +216,22 @@ Program = (
     | ClineAgent
     | HermesAgent
     | OpenClawAgent
+    | AcpAgent
 )
-"""Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`."""
+"""Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`, and one whose program a run's configuration brings."""
 
 
 ToldKind = Literal[
-    "session", "said", "thought", "tool_asked", "tool_done", "reply_done", "compacted", "complained", "finished"
+    "session",
+    "said",
+    "thought",
+    "planned",
+    "tool_asked",
+    "tool_done",
+    "reply_done",
+    "compacted",
+    "complained",
+    "finished",
 ]
 
 

@@ -22,11 +22,13 @@ from typing import Final
 import pytest
 import structlog
 
+from adapters.harnesses.acp import ACP
 from adapters.harnesses.base import Harness
 from adapters.harnesses.gaps import KNOWN_GAPS
 from adapters.harnesses.joining import replies_of
 from adapters.harnesses.table import HARNESSES
 from adapters.harnesses.trajectory import ToolAsked
+from tests.support.acp_agents import opencode
 from tests.support.harness_place import ROOT, HarnessPlace, harness_place, session_of
 from tests.support.model_script import SCRIPTS, USUAL, ModelScript
 
@@ -38,6 +40,8 @@ WITHIN_S: Final = 1500.0
 """For one program, its installation included."""
 AGAIN: Final = "Is it there?"
 ERROR_MAX: Final = 200
+CHECKED: Final = {**HARNESSES, ACP.name: ACP}
+"""What is checked; agents that speak the Agent Client Protocol by one that does."""
 COLUMNS: Final = ("harness", "version", "dialect", "calls", "turns", "tool_calls", "gaps", "resumes", "wall_s", "ok")
 
 
@@ -62,12 +66,13 @@ class Row:
 async def check(harness: Harness) -> Row:
     """Return how a program did; whatever goes wrong is in its row."""
     row = Row(harness.name, harness.packages[0].version, harness.dialect)
+    agent = opencode() if harness is ACP else None
     model = ModelScript(harness.dialect, SCRIPTS.get(harness.name, USUAL))
     with tempfile.TemporaryDirectory(prefix="harness-check-", ignore_cleanup_errors=True) as directory:
         try:
-            async with asyncio.timeout(WITHIN_S), harness_place(harness, Path(directory), model) as at:
+            async with asyncio.timeout(WITHIN_S), harness_place(harness, Path(directory), model, agent) as at:
                 with contextlib.redirect_stdout(io.StringIO()):
-                    problems = [*await usual_run(at, row), *(await resumed(at, row) if harness.resumes else ())]
+                    problems = [*await usual_run(at, row), *(await resumed(at, row) if at.harness.resumes else ())]
             row.error = "; ".join(problems)[:ERROR_MAX] or None
         except pytest.skip.Exception as skipped:
             row.error = f"no sandbox: {skipped}"
@@ -132,13 +137,13 @@ def table_of(rows: list[Row]) -> str:
 
 def main(names: list[str]) -> int:
     """Check those that are named, or all; return 1 if one did not do what it should."""
-    if unknown := set(names) - set(HARNESSES):
+    if unknown := set(names) - set(CHECKED):
         sys.stderr.write(f"harness-check: no such harness: {', '.join(sorted(unknown))}\n")
         return 2
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     rows: list[Row] = []
-    for name in names or HARNESSES:
-        rows.append(asyncio.run(check(HARNESSES[name])))
+    for name in names or CHECKED:
+        rows.append(asyncio.run(check(CHECKED[name])))
         sys.stderr.write(f"{name}: {rows[-1].error or 'ok'}, {rows[-1].wall_s} s\n")
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")

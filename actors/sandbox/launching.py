@@ -19,7 +19,7 @@ from adapters.harnesses.asking import Reached, activation_of
 from adapters.harnesses.base import Plan, plan_for
 from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Receipt, launchable
 from adapters.harnesses.running import Following, begin, written_before
-from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.table import harness_of
 from adapters.harnesses.told import size_of, told
 from gym_bus.errors import GymBusError, Permanent
 from gym_bus.event_log import Draft
@@ -185,7 +185,7 @@ class LaunchHandlers:
             Reached(request.mcp_grants, request.has_tool_command),
             request.resume,
         )
-        plan = plan_for(HARNESSES[request.agent.type], activation)
+        plan = plan_for(harness_of(request.agent), activation)
         async with asyncio.timeout(BEGUN_WITHIN_S):
             return await GoingLaunch.begun(
                 launchable(held.box),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adapters.harnesses.installing import installs_of, shared_with
-from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.table import installed_for
 from gym_bus.errors import Permanent
 from schemas.events import SandboxRequested
 from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
@@ -29,5 +29,5 @@ class Tooling:
         if not isinstance(sandbox, Bubblewrap | Docker):
             msg = f"a sandbox of type {sandbox.type} cannot be shown {request.harness}: choose bubblewrap or docker"
             raise Permanent(msg)
-        shared = await shared_with(HARNESSES[request.harness], self._home)
+        shared = await shared_with(installed_for(request.harness), self._home, package=request.package)
         return sandbox.model_copy(update={"shared": (*sandbox.shared, *shared)})

@@ -9,8 +9,8 @@ from typing import Final
 from adapters.harnesses.base import Activation, McpServer, SystemPrompt, ToolCommand, Unsupported, plan_for
 from adapters.harnesses.installing import node_binary
 from adapters.harnesses.installing.pins import PLACES
-from adapters.harnesses.table import HARNESSES
-from schemas.harnesses import Program
+from adapters.harnesses.table import HARNESSES, harness_of
+from schemas.harnesses import AcpAgent, Program
 from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
 from schemas.tasks import TaskInput
 from schemas.values import Message
@@ -61,7 +61,7 @@ def reached(agent: Program, task: TaskInput) -> Reached:
     """Return how the harness reaches the tools of `task`; raises `Unsupported` for a required grant that it has no way to use."""
     if not task.tools:
         return NO_TOOLS
-    can = HARNESSES[agent.type].grants
+    can = harness_of(agent).grants
     servers: list[str] = []
     has_command = False
     for grant in task.grants:
@@ -125,12 +125,15 @@ def check(agent: Program, task: TaskInput, sandbox: SandboxConfig) -> None:
     words, prompts = system_prompt_of(agent, task.messages), map(prompt_of, (task.messages, *task.follow_ups))
     at, tools = "http://127.0.0.1:1", reached(agent, task)
     for prompt in prompts:
-        plan_for(HARNESSES[agent.type], activation_of(agent, prompt, words, "model", at, tools=tools))
+        plan_for(harness_of(agent), activation_of(agent, prompt, words, "model", at, tools=tools))
 
 
 def check_resumes(agent: Program) -> None:
     """Raise `Unsupported` if the harness cannot go on with its own session when a further input comes."""
-    if not HARNESSES[agent.type].resumes:
+    if not harness_of(agent).resumes:
+        if isinstance(agent, AcpAgent):
+            msg = "the task has further inputs: set agent.resumes=true if the agent can load its session again"
+            raise Unsupported(msg)
         able = sorted(name for name, harness in HARNESSES.items() if harness.resumes)
         msg = f"{agent.type} cannot go on with its session, and the task has further inputs; those that can: {', '.join(able)}"
         raise Unsupported(msg)
@@ -138,7 +141,7 @@ def check_resumes(agent: Program) -> None:
 
 def roomy(sandbox: SandboxConfig, agent: Program) -> SandboxConfig:
     """Return the sandbox with room for the harness: never less than what was asked for."""
-    limits, harness = sandbox.limits, HARNESSES[agent.type]
+    limits, harness = sandbox.limits, harness_of(agent)
     wanted = limits.replaced(
         memory_mib=max(limits.memory_mib, harness.memory_mib),
         processes=max(limits.processes, harness.processes),

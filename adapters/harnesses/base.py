@@ -65,8 +65,9 @@ class Activation:
     """One input that a harness works on, and where; all paths are the machine's.
 
     `base_url` is the gateway's for this activation, with the token in its path and without `/v1`. `home` is the harness's own storage,
-    which outlives the launch; `installed` and `node` are where `installing.py`'s directories are shown. `withheld` are tools, by the
-    harness's own names; `resume` is the id of a session in `home` to go on with. With a `tool_command` its shell finds `gym-tool`.
+    which outlives the launch; `installed`, `node` and `program` are where `installing`'s directories are shown. `withheld` are tools,
+    by the harness's own names; `resume` is the id of a session in `home` to go on with. With a `tool_command` its shell finds
+    `gym-tool`.
     """
 
     prompt: str
@@ -76,6 +77,7 @@ class Activation:
     workspace: str
     installed: str
     node: str = "/opt/gym-bus/node"
+    program: str = "/opt/gym-bus/program"
     python: str = "/usr/bin/python3"
     system_prompt: SystemPrompt | None = None
     withheld: tuple[str, ...] = ()
@@ -100,7 +102,7 @@ class Trace:
 class Plan:
     """How an activation is run: files that are written first (path to content, mode 0600), what is started, and what it will write.
 
-    `programs` are files that can be run (mode 0700).
+    `programs` are files that can be run (mode 0700), `starts` the words of the command that what is started starts in its turn.
 
     The first trace tells the conversation, the others what it leaves out.
     """
@@ -110,6 +112,7 @@ class Plan:
     traces: tuple[Trace, ...]
     files: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
+    starts: tuple[str, ...] = ()
     stdin: str | None = None
 
 
@@ -188,7 +191,7 @@ def _undeclared(harness: Harness, activation: Activation) -> Iterator[str]:
 
 def _impossible(plan: Plan) -> Iterator[str]:
     """Yield why no process can be started so."""
-    words = (*plan.argv, *plan.environment.values())
+    words = (*plan.argv, *plan.starts, *plan.environment.values())
     try:
         "".join((*words, *plan.files.values(), plan.stdin or "")).encode()
     except UnicodeEncodeError:

@@ -7,6 +7,11 @@ from typing import Final
 from adapters.harnesses.joining import GapKind
 
 KNOWN_GAPS: Final[dict[str, dict[GapKind, str]]] = {
+    "acp_agent": {
+        "calls_differ": "OpenCode, by which it is shown, adds the directory to a command's arguments",
+        "matched_by_order": "the protocol has no ids of replies",
+        "usage_differs": "the protocol tells the usage of a whole turn at most",
+    },
     "codex_agent": {},
     "pi_agent": {"arguments_rewritten": "it keeps arguments as parsed JSON"},
     "mini_swe_agent": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from adapters.harnesses.acp import ACP, with_agent
 from adapters.harnesses.base import Harness
 from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.cline import CLINE
@@ -17,8 +18,19 @@ from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
 from adapters.harnesses.qwen import QWEN
 from adapters.harnesses.strands import STRANDS
+from schemas.harnesses import AcpAgent, Program
 
 HARNESSES: Final[dict[str, Harness]] = {
     harness.name: harness
     for harness in (CODEX, PI, MINI_SWE, CLAUDE_CODE, OPENCODE, STRANDS, KILO, COPILOT, QWEN, CLINE, HERMES, OPENCLAW)
 }
+
+
+def harness_of(agent: Program) -> Harness:
+    """Return the harness of a configured agent."""
+    return with_agent(agent) if isinstance(agent, AcpAgent) else HARNESSES[agent.type]
+
+
+def installed_for(name: str) -> Harness:
+    """Return the harness of this name, to install what it needs."""
+    return ACP if name == ACP.name else HARNESSES[name]

@@ -9,6 +9,7 @@ from adapters.harnesses.trajectory import (
     Complained,
     Finished,
     Item,
+    Planned,
     ReplyDone,
     Said,
     SessionNamed,
@@ -24,7 +25,7 @@ NAME_MAX_CHARS: Final = 256
 MAX: Final = 2.0**53
 
 
-def told(item: Item) -> ToldItem:  # noqa: PLR0911  one return a kind
+def told(item: Item) -> ToldItem:  # noqa: C901, PLR0911  one return a kind
     """Return the log's form of an item: whatever a program wrote, it is text that can be stored, and numbers that are some."""
     match item:
         case SessionNamed(session_id):
@@ -33,6 +34,8 @@ def told(item: Item) -> ToldItem:  # noqa: PLR0911  one return a kind
             return _item("said", text, name=role)
         case Thought(text):
             return _item("thought", text)
+        case Planned(text):
+            return _item("planned", text)
         case ToolAsked(call_id, name, arguments, is_rewritten):
             return _item("tool_asked", arguments, call_id=call_id, name=name, is_rewritten=is_rewritten)
         case ToolDone(call_id, text, exit_code, is_error, duration_s):

@@ -37,6 +37,13 @@ class Thought:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """What the harness shows as its plan: all of it, as it stands now, a line for each step."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolAsked:
     """The model called a tool. `is_rewritten` if `arguments` is JSON that the harness parsed and we wrote, not the model's own text."""
 
@@ -89,7 +96,7 @@ class Finished:
     reason: str
 
 
-Item = SessionNamed | Said | Thought | ToolAsked | ToolDone | ReplyDone | Compacted | Complained | Finished
+Item = SessionNamed | Said | Thought | Planned | ToolAsked | ToolDone | ReplyDone | Compacted | Complained | Finished
 
 MESSAGE_MAX: Final = 2000
 _ADDRESS: Final = re.compile(r"https?://\S+")

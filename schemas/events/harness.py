@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from schemas.base import Answer, Event
-from schemas.harnesses import HarnessName
+from schemas.harnesses import AgentPackage, HarnessName
 from schemas.readiness import GatewayDoor, Install
 from schemas.sandboxes import SandboxConfig, WarmSandboxes
 from schemas.tasks import DoneActivation, Evidence, Staged
@@ -21,8 +21,8 @@ class SandboxRequested(Event):
     It begins with the files of `restore`, and with those of the agent's own program in `restore_home`. What they do not hold yet is
     done again: first what was `seen` by the model, which must come out as it did, then what is open (`again`). `phase` says which of
     its network's lists of hosts holds. `install` is run in it first. With a `gateway` it is to reach the model gateway of its host;
-    with a `harness` it is shown that program's files; it has the files `staged` from the beginning. Each host that makes machines for
-    the run keeps `warm_sandboxes` more of the same kind ready.
+    with a `harness` it is shown that program's files, and those of a `package` that it drives; it has the files `staged` from the
+    beginning. Each host that makes machines for the run keeps `warm_sandboxes` more of the same kind ready.
     """
 
     TYPE: ClassVar[str] = "sandbox_requested.v1"
@@ -38,6 +38,7 @@ class SandboxRequested(Event):
     install: Install | None = None
     gateway: GatewayDoor | None = None
     harness: HarnessName | None = None
+    package: AgentPackage | None = None
     warm_sandboxes: WarmSandboxes = 0
     staged: Staged | None = None
 

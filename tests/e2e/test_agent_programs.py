@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.table import HARNESSES, installed_for
 from providers.dialects.catalog import DIALECTS
 from schemas.conversation import DialectName, Reply
 from tests.support.harness_place import PROGRAMS
@@ -75,7 +75,7 @@ async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
 
 def asked(run: RealRun, name: str, url: str, *more: str) -> list[str]:
     """Return the command line of a run of one task."""
-    dialect = HARNESSES[name].dialect
+    dialect = installed_for(name).dialect
     where = url if dialect == "messages" else f"{url}/v1"
     return [
         *("eval", "run", "--input", str(run.directory / "tasks.jsonl"), "--run-id", run.run_id, f"agent.type={name}"),

@@ -15,11 +15,12 @@ from typing import Any, Final
 import pytest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.table import HARNESSES, installed_for
 from providers.dialects.catalog import DIALECTS
 from providers.dialects.unfolding import unfold
 from schemas.conversation import DialectName, Reply
 from tests.e2e.test_agent_programs import asked, model_at, rows
+from tests.support.acp_agents import configured, small
 from tests.support.model_script import SCRIPTS, ModelScript
 from tests.support.real_run import REPOSITORY, RealRun
 
@@ -112,18 +113,19 @@ async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
     await asyncio.to_thread(made.stop)
 
 
-@pytest.mark.parametrize("name", sorted(HARNESSES))
+@pytest.mark.parametrize("name", sorted([*HARNESSES, "acp_agent"]))
 async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, name: str) -> None:
     """Whatever the program does about it: it ends, its failure has a class and no reward, and what it told is kept.
 
     A key that is refused concerns all: it pauses the run.
     """
-    dialect = HARNESSES[name].dialect
+    dialect = installed_for(name).dialect
+    configuration = configured(run.directory, small()) if name == "acp_agent" else ()
     script = ModelScript(dialect, SCRIPTS[name]) if name in SCRIPTS else ModelScript(dialect)
     async with model_at(dialect, FailingModel(dialect, script)) as (url, upstream):
         limit_s = SLOW.get(name, LIMIT_S)
         more = ("retries.max_attempts=1", f"agent.timeout_s={limit_s}", "num_samples_in_parallel=4")
-        done = await asyncio.to_thread(run.cli, *asked(run, name, url, *more), timeout_s=560)
+        done = await asyncio.to_thread(run.cli, *asked(run, name, url, *more, *configuration), timeout_s=560)
         found = await ended(run)
     assert "paused: provider_auth" in done.stdout, done.stdout + done.stderr
     kinds = {row["task_id"]: row["failure_kind"] for row in found}

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.table import HARNESSES, installed_for
 from providers.dialects.catalog import DIALECTS
 from schemas.conversation import Text
 from schemas.envelope import Envelope
@@ -35,6 +35,7 @@ from tests.bench.stage import Stage, stage
 from tests.e2e.test_agent_programs import asked as command_line
 from tests.e2e.test_agent_programs import model_at, rows
 from tests.e2e.test_killed_programs import CODEX, HOSTS, PI, SETTINGS, config, ended, killed, left_of, questions
+from tests.support.acp_agents import configured, opencode
 from tests.support.real_run import REPOSITORY, RealRun
 from tests.support.two_inputs import MAKING_SECOND, SECOND_INPUT, TwoInputs, write_two_inputs
 from tests.support.upstream import Upstream
@@ -60,15 +61,16 @@ async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
         "codex_agent",
         *(
             pytest.param(name, marks=pytest.mark.harness)
-            for name in ("pi_agent", "claude_code_agent", "opencode_agent", "simple_strands_agent")
+            for name in ("pi_agent", "claude_code_agent", "opencode_agent", "simple_strands_agent", "acp_agent")
         ),
     ],
 )
 async def test_a_program_is_given_a_further_input(run: RealRun, name: str) -> None:
     """Its own session goes on: the model sees all that was said before, and each turn is told once, with its activation."""
-    dialect = HARNESSES[name].dialect
+    dialect = installed_for(name).dialect
+    more = configured(run.directory, opencode()) if name == "acp_agent" else ()
     async with model_at(dialect, TwoInputs(dialect)) as (url, upstream):
-        done = await asyncio.to_thread(run.cli, *command_line(run, name, url), timeout_s=400)
+        done = await asyncio.to_thread(run.cli, *command_line(run, name, url, *more), timeout_s=400)
     assert done.returncode == 0, done.stdout + done.stderr
     (row,) = [json.loads(line) for line in (run.directory / "out/rollouts.jsonl").read_text().splitlines()]
     assert row["reward"] == 1.0

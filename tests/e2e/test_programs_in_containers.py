@@ -11,8 +11,9 @@ from typing import Final
 
 import pytest
 
-from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.table import HARNESSES, installed_for
 from tests.e2e.test_agent_programs import asked, model_at, rows, write_task
+from tests.support.acp_agents import configured, opencode
 from tests.support.engine import USER
 from tests.support.model_script import SCRIPTS, ModelScript
 from tests.support.real_run import REPOSITORY, RealRun
@@ -38,14 +39,15 @@ async def run(tmp_path: Path, image: str) -> AsyncIterator[RealRun]:
     await asyncio.to_thread(made.stop)
 
 
-@pytest.mark.parametrize("name", sorted(HARNESSES))
+@pytest.mark.parametrize("name", sorted([*HARNESSES, "acp_agent"]))
 async def test_a_program_does_a_task_in_a_container(run: RealRun, name: str) -> None:
     """Through the door to the gateway, without a network, as a user without rights; its files are graded in a fresh container."""
-    dialect = HARNESSES[name].dialect
+    dialect = installed_for(name).dialect
+    more = configured(run.directory, opencode()) if name == "acp_agent" else ()
     script = ModelScript(dialect, SCRIPTS[name]) if name in SCRIPTS else ModelScript(dialect)
     container = ("sandbox.type=docker", f"sandbox.image={IMAGE}", f"sandbox.user={USER}")
     async with model_at(dialect, script) as (url, upstream):
-        done = await asyncio.to_thread(run.cli, *asked(run, name, url, *container), timeout_s=400)
+        done = await asyncio.to_thread(run.cli, *asked(run, name, url, *container, *more), timeout_s=400)
     assert done.returncode == 0, done.stdout + done.stderr
     results = [json.loads(line) for line in (run.directory / "out/rollouts.jsonl").read_text().splitlines()]
     assert [row["reward"] for row in results] == [1.0]

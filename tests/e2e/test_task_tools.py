@@ -14,6 +14,7 @@ import pytest
 from adapters.harnesses.table import HARNESSES
 from schemas.conversation import Request, Tool, ToolUse
 from tests.e2e.test_agent_programs import asked, model_at, rows
+from tests.support.acp_agents import configured, opencode, small
 from tests.support.model_script import FAILING, HAND_IN, MAKING, ModelScript
 from tests.support.real_run import REPOSITORY, RealRun
 
@@ -73,9 +74,21 @@ def results(run: RealRun) -> list[dict[str, Any]]:
 )
 async def test_a_program_calls_a_tool_of_its_task(run: RealRun, name: str) -> None:
     """A command that fails, one that succeeds, the tool: it is called once, in a pair of events, and the verdict is 1."""
-    script = script_of(name)
+    await check_the_note(run, name, script_of(name), by_mcp="mcp" in HARNESSES[name].grants)
+
+
+@pytest.mark.harness
+@pytest.mark.parametrize("tools_by", ["mcp", "command"])
+async def test_an_agent_by_the_protocol_calls_a_tool_of_its_task(run: RealRun, tools_by: str) -> None:
+    """OpenCode is given the task's server with its session; the small agent, which has no client for it, the command."""
+    agent = opencode() if tools_by == "mcp" else small(tools_by="command")
+    script = NotingScript("chat", (f"{FAILING}; exit 1", MAKING, NOTED))
+    await check_the_note(run, "acp_agent", script, *configured(run.directory, agent), by_mcp=tools_by == "mcp")
+
+
+async def check_the_note(run: RealRun, name: str, script: NotingScript, *more: str, by_mcp: bool) -> None:
     async with model_at(script.dialect, script) as (url, upstream):
-        done = await asyncio.to_thread(run.cli, *asked(run, name, url), timeout_s=400)
+        done = await asyncio.to_thread(run.cli, *asked(run, name, url, *more), timeout_s=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [row["reward"] for row in results(run)] == [1.0], results(run)
     (call,) = rows(run, "select * from task_tool_calls")
@@ -88,7 +101,7 @@ async def test_a_program_calls_a_tool_of_its_task(run: RealRun, name: str) -> No
     told = rows(run, "select kind, name, text from trajectory order by seq, place")
     assert any("Noted." in (row["text"] or "") for row in told if row["kind"] == "tool_done")
     prompt = rows(run, "select data->>'$.prompt' as prompt from events where type = 'launch_requested.v1'")[0]["prompt"]
-    assert ("gym-tool" in prompt) == ("mcp" not in HARNESSES[name].grants)
+    assert ("gym-tool" in prompt) == (not by_mcp)
     assert len([body for body in upstream.bodies if "input" in body or "messages" in body]) == len(script.commands) + (
         name != "mini_swe_agent"
     )

@@ -15,7 +15,7 @@ from schemas.conversation import CacheHint, Hosted, Reasoning, Text, Tool, ToolU
 from schemas.envelope import Envelope
 from schemas.environment import BuiltIn, Environment, RemoteTool, TaskTool, ToolGrant
 from schemas.events.context import EditedMessage
-from schemas.harnesses import Continuation, PiAgent, ToldItem
+from schemas.harnesses import AgentPackage, Continuation, PiAgent, ToldItem
 from schemas.ids import RUN_LEVEL
 from schemas.readiness import GatewayDoor, Install
 from schemas.tasks import DoneActivation, Evidence, Solution, Staged, TaskInput
@@ -226,6 +226,7 @@ _ALL: Final[tuple[Event, ...]] = (
         install=_INSTALL,
         gateway=GatewayDoor(port=9000),
         harness="codex_agent",
+        package=AgentPackage(ecosystem="npm", name="a-tool", version="1.0.0"),
         warm_sandboxes=3,
         staged=_STAGED,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +19,16 @@ from adapters.harnesses.asking import FILE_MIB
 from adapters.harnesses.base import Activation, Harness, Plan, plan_for
 from adapters.harnesses.gaps import KNOWN_GAPS
 from adapters.harnesses.installing import installs_of, node_binary, shared_with
-from adapters.harnesses.joining import Joined, join, recorded_calls
+from adapters.harnesses.joining import GapKind, Joined, join, recorded_calls
 from adapters.harnesses.launching import LaunchBox, Receipt
 from adapters.harnesses.running import Account, Following, account_of, begin
+from adapters.harnesses.table import harness_of
 from adapters.harnesses.trajectory import Item, Said, SessionNamed, Thought, ToolAsked, ToolDone
 from gym_bus.settings import Settings
 from providers.sandboxes import SandboxProvider
 from providers.sandboxes.bubblewrap import BubblewrapBox
 from providers.sandboxes.way_out import PORT
-from schemas.harnesses import Program
+from schemas.harnesses import AcpAgent, AgentPackage, Program
 from schemas.sandboxes import Bubblewrap, SandboxLimits, SharedDirectory
 from tests.support.boxes import provider_with
 from tests.support.gateway_place import GatewayPlace, gateway_place
@@ -46,9 +47,11 @@ AGENTS: Final[TypeAdapter[Program]] = TypeAdapter(Annotated[Program, Field(discr
 
 
 @asynccontextmanager
-async def gateway_with(tmp_path: Path, harness: Harness, answer: Answer) -> AsyncIterator[tuple[GatewayPlace, Path]]:
+async def gateway_with(
+    tmp_path: Path, harness: Harness, answer: Answer, agent: Program | None = None
+) -> AsyncIterator[tuple[GatewayPlace, Path]]:
     """Give a gateway with a session of a harness, whose model answers so, and the gateway's unix socket."""
-    agent: Program = AGENTS.validate_python({"type": harness.name})
+    agent = agent or AGENTS.validate_python({"type": harness.name})
     async with gateway_place(harness.dialect, timeout_s=60, agent=agent) as place:
         place.upstream.answers = [answer]
         with listening(Settings(data_dir=tmp_path), tmp_path / "gw") as (sockets, where):
@@ -61,11 +64,13 @@ async def gateway_with(tmp_path: Path, harness: Harness, answer: Answer) -> Asyn
                 await serving
 
 
-async def installed(harness: Harness, tmp_path: Path) -> tuple[SharedDirectory, ...]:
+async def installed(
+    harness: Harness, tmp_path: Path, package: AgentPackage | None = None
+) -> tuple[SharedDirectory, ...]:
     """Install a harness, once for all tests of this checkout, with the npm that comes as a wheel."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(npm_in(tmp_path / "npm")), prepend=os.pathsep)
-        return await shared_with(harness, installs_of(PROGRAMS))
+        return await shared_with(harness, installs_of(PROGRAMS), package=package)
 
 
 @dataclass
@@ -118,13 +123,16 @@ class HarnessPlace:
 
 
 @asynccontextmanager
-async def harness_place(harness: Harness, tmp_path: Path, answer: Answer | None = None) -> AsyncIterator[HarnessPlace]:
-    """Give a place for a harness, whose model says what the usual script says if nothing else is given."""
+async def harness_place(
+    harness: Harness, tmp_path: Path, answer: Answer | None = None, agent: AcpAgent | None = None
+) -> AsyncIterator[HarnessPlace]:
+    """Give a place for a harness, or for one that runs `agent`; the model says the usual script if nothing else is given."""
+    harness = harness_of(agent) if agent else harness
     limits = SandboxLimits(memory_mib=harness.memory_mib, processes=harness.processes, file_mib=FILE_MIB, cpu_s=600)
-    config = Bubblewrap(limits=limits, shared=await installed(harness, tmp_path))
+    config = Bubblewrap(limits=limits, shared=await installed(harness, tmp_path, agent.package if agent else None))
     provider: SandboxProvider = await provider_with(config, tmp_path / "boxes")
     try:
-        async with gateway_with(tmp_path, harness, answer or ModelScript(harness.dialect)) as (place, socket):
+        async with gateway_with(tmp_path, harness, answer or ModelScript(harness.dialect), agent) as (place, socket):
             box = cast("BubblewrapBox", await provider.create(f"harness.{harness.name}.b1"))
             url = await box.open_way_out(socket, PORT)
             yield HarnessPlace(harness, place, box, f"{url}/a/{place.token}")
@@ -132,8 +140,11 @@ async def harness_place(harness: Harness, tmp_path: Path, answer: Answer | None 
         await provider.aclose()
 
 
-async def check_the_usual_run(at: HarnessPlace) -> Account:
-    """Run the usual script, and check all that every harness has to show: two calls of a tool, one of which fails, then the end."""
+async def check_the_usual_run(at: HarnessPlace, gaps: Collection[GapKind] | None = None) -> Account:
+    """Run the usual script, and check all that every harness has to show: two calls of a tool, one of which fails, then the end.
+
+    There are the gaps that the harness is known to have, or `gaps`.
+    """
     receipt, account = await at.run()
     assert (receipt.ended_by, receipt.exit_code, receipt.is_clean) == ("exit", 0, True)
     assert await at.said("cat hello.txt") == "hello from here\n"
@@ -146,7 +157,7 @@ async def check_the_usual_run(at: HarnessPlace) -> Account:
     assert "hello from here" in made.text
     words = "".join(item.text for item in account.items if isinstance(item, Said) and item.role == "assistant")
     assert "Step 1." in words
-    known = KNOWN_GAPS[at.harness.name]
+    known = KNOWN_GAPS[at.harness.name] if gaps is None else gaps
     if "prompt_missing" not in known:
         assert any(PROMPT in item.text for item in account.items if isinstance(item, Said) and item.role == "user")
     assert PROMPT in json.dumps(at.place.upstream.bodies[0])

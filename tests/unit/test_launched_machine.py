@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from actors.harness.launched import OVERTIME_S, LaunchedMachine, LaunchedState
+from adapters.harnesses.acp import ACP
 from adapters.harnesses.table import HARNESSES
 from gym_bus.subjects import ANY
 from schemas.config import ScriptedModel
@@ -396,7 +397,7 @@ def test_a_task_without_tools_grants_nothing() -> None:
 
 def test_configuration_and_table_know_the_same_programs() -> None:
     configured = {kind.model_fields["type"].default for kind in get_args(Program)}
-    assert configured == set(get_args(HarnessName)) == set(HARNESSES)
+    assert configured == set(get_args(HarnessName)) == {*HARNESSES, ACP.name}
 
 
 def test_nothing_is_asked_for_twice_wherever_the_log_ends() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import os
 import platform
 import re
@@ -59,14 +60,49 @@ class Pinned:
         names = ("package.json", "package-lock.json") if self.ecosystem == "npm" else ("requirements.txt",)
         return tuple(self.lock / name for name in names)
 
+    @property
+    def contents(self) -> dict[str, str]:
+        """Return what an installer is given, by the names of files. Blocking."""
+        return {path.name: path.read_text() for path in self.files}
+
     def key(self, node: Path | None) -> str:
-        """Return the digest of all that decides what is installed: pins, Node, Python, this platform. Blocking."""
-        digest = hashlib.sha256()
-        for part in (self.ecosystem, self.python, platform.machine(), *platform.libc_ver(), node.name if node else ""):
-            digest.update(f"{part}\0".encode())
-        for path in self.files:
-            digest.update(path.read_bytes())
-        return digest.hexdigest()[:16]
+        """See `key_of`. Blocking."""
+        return key_of(self, node)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A package that a run's configuration names, in exactly this version. What it depends on is what there is when it is installed."""
+
+    name: str
+    ecosystem: Literal["npm", "pypi"]
+    package: str
+    version: str
+    python: str = ""
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """Return what an installer is given, by the names of files."""
+        if self.ecosystem == "npm":
+            return {"package.json": json.dumps({"private": True, "dependencies": {self.package: self.version}})}
+        return {"requirements.txt": f"{self.package}=={self.version}\n"}
+
+    def key(self, node: Path | None) -> str:
+        """See `key_of`."""
+        return key_of(self, node)
+
+
+Wanted = Pinned | Chosen
+
+
+def key_of(wanted: Wanted, node: Path | None) -> str:
+    """Return the digest of all that decides what is installed: pins, Node, Python, this platform. Blocking."""
+    digest = hashlib.sha256()
+    for part in (wanted.ecosystem, wanted.python, platform.machine(), *platform.libc_ver(), node.name if node else ""):
+        digest.update(f"{part}\0".encode())
+    for content in wanted.contents.values():
+        digest.update(content.encode())
+    return digest.hexdigest()[:16]
 
 
 def node_binary(place: str | Path) -> str:
@@ -80,7 +116,7 @@ def installs_of(data_dir: Path) -> Path:
     return reachable_parent(wanted) if os.getuid() == 0 else wanted
 
 
-async def install(wanted: Pinned, home: Path, node: Path | None = None, *, deadline_s: float = DEADLINE_S) -> Path:
+async def install(wanted: Wanted, home: Path, node: Path | None = None, *, deadline_s: float = DEADLINE_S) -> Path:
     """Return the directory below `home` that holds `wanted`; it is made if it is not there. Raises `InstallFailed`.
 
     `node` is what was installed of the Node that npm runs with. Of several processes one installs, and the others wait for it.
@@ -112,16 +148,16 @@ async def _locked(home: Path, key: str) -> int:
     return lock
 
 
-async def _make(wanted: Pinned, place: Path, node: Path | None) -> None:
+async def _make(wanted: Wanted, place: Path, node: Path | None) -> None:
     """Install beside the place, then rename; what a killed process left is removed first. The lock is held."""
     for left in place.parent.glob(f".part-{place.name}-*"):
         await asyncio.to_thread(remove_tree, left)
     part = place.parent / f".part-{place.name}-{secrets.token_hex(4)}"
     part.mkdir(mode=0o755)
     try:
-        for path in wanted.files:
-            shutil.copyfile(path, part / path.name)
-        command, environment = _npm(node) if wanted.ecosystem == "npm" else _pip(wanted, part)
+        for name, content in wanted.contents.items():
+            (part / name).write_text(content)
+        command, environment = _npm(wanted, node) if wanted.ecosystem == "npm" else _pip(wanted, part)
         await _run(wanted.name, command, environment, part)
         await asyncio.to_thread(_open_up, part)
         if place.exists():  # without a marker: nobody was shown it
@@ -133,19 +169,22 @@ async def _make(wanted: Pinned, place: Path, node: Path | None) -> None:
         raise
 
 
-def _npm(node: Path | None) -> tuple[list[str], Mapping[str, str]]:
+def _npm(wanted: Wanted, node: Path | None) -> tuple[list[str], Mapping[str, str]]:
     npm = shutil.which("npm")
     if not npm:
         raise InstallFailed("install_failed: npm is not installed or not on the PATH; it comes with Node.js")
     options = ["--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error", "--no-update-notifier"]
     found = os.environ.get("PATH", os.defpath)
-    return [npm, "ci", *options], {"PATH": f"{Path(node_binary(node)).parent}:{found}" if node else found}
+    return [npm, "ci" if isinstance(wanted, Pinned) else "install", *options], {
+        "PATH": f"{Path(node_binary(node)).parent}:{found}" if node else found
+    }
 
 
-def _pip(wanted: Pinned, part: Path) -> tuple[list[str], Mapping[str, str]]:
+def _pip(wanted: Wanted, part: Path) -> tuple[list[str], Mapping[str, str]]:
     options = [
         "--quiet", "--disable-pip-version-check", "--no-input", "--no-warn-conflicts",
-        "--require-hashes", "--only-binary", ":all:", "--python-version", wanted.python,
+        *(("--require-hashes",) if isinstance(wanted, Pinned) else ()),
+        "--only-binary", ":all:", "--python-version", wanted.python,
     ]  # fmt: skip
     target = ["--target", str(part / "site"), "-r", str(part / "requirements.txt")]
     return [sys.executable, "-m", "pip", "install", *options, *target], {}

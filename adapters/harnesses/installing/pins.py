@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from adapters.harnesses.base import Harness
-from adapters.harnesses.installing.directories import InstallFailed, Pinned, install
+from adapters.harnesses.installing.directories import Chosen, InstallFailed, Pinned, install
+from schemas.harnesses import AgentPackage
 from schemas.sandboxes import SharedDirectory
 
 LOCKS: Final = Path(__file__).resolve().parent.parent / "locks"
@@ -22,17 +23,24 @@ def pinned(harness: Harness, python: str = "") -> Pinned:
     return Pinned(harness.name, ecosystem, LOCKS / harness.name, python if ecosystem == "pypi" else "")
 
 
-async def shared_with(harness: Harness, home: Path, *, python: str | None = None) -> tuple[SharedDirectory, ...]:
+async def shared_with(
+    harness: Harness, home: Path, *, python: str | None = None, package: AgentPackage | None = None
+) -> tuple[SharedDirectory, ...]:
     """Install what `harness` needs, and return what its sandbox is to be shown: itself at `/opt/gym-bus/<name>`, Node at `…/node`.
 
+    A `package` that a run's configuration names is installed too, and shown at `…/program`.
     `python` is the version of the sandbox's Python, by default that of this host's /usr/bin/python3. Raises `InstallFailed`.
     """
-    node = await install(NODE, home) if harness.packages[0].ecosystem == "npm" else None
-    if harness.packages[0].ecosystem == "pypi":
+    ecosystems = {harness.packages[0].ecosystem, *((package.ecosystem,) if package else ())}
+    node = await install(NODE, home) if "npm" in ecosystems else None
+    if "pypi" in ecosystems:
         python = python or _python_of("/usr/bin/python3")
     own = await install(pinned(harness, python or ""), home, node)
     shared = [SharedDirectory(source=str(own), at=f"{PLACES}/{harness.name}")]
-    if harness.needs_node and node:
+    if package:
+        chosen = Chosen("program", package.ecosystem, package.name, package.version, python or "")
+        shared.append(SharedDirectory(source=str(await install(chosen, home, node)), at=f"{PLACES}/program"))
+    if node and (harness.needs_node or package):
         shared.append(SharedDirectory(source=str(node), at=f"{PLACES}/node"))
     return tuple(shared)
 

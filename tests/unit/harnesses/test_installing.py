@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from adapters.harnesses.acp import ACP
 from adapters.harnesses.base import Harness
 from adapters.harnesses.installing import InstallFailed, Pinned, install, installs_of, pinned
+from adapters.harnesses.installing.directories import Chosen
 from adapters.harnesses.installing.pins import LOCKS, NODE
 from adapters.harnesses.table import HARNESSES
 from providers.sandboxes.shared_directories import MARKER, shown
@@ -87,6 +89,17 @@ async def test_other_pins_are_another_directory(npm: Path, lock: Path, tmp_path:
     assert len(keys) == 3
 
 
+async def test_a_package_that_a_run_names(npm: Path, tmp_path: Path) -> None:
+    """There is no lock for it: what it depends on is what there is. Another version is another directory; no script of it is run."""
+    npm_does(npm, MAKES)
+    first = await install(Chosen("program", "npm", "@a/tool", "1.0.0"), tmp_path / "home")
+    assert (first / "node_modules" / "made").read_text().split()[:2] == ["install", "--ignore-scripts"]
+    assert json.loads((first / "package.json").read_text())["dependencies"] == {"@a/tool": "1.0.0"}
+    assert await install(Chosen("program", "npm", "@a/tool", "1.0.1"), tmp_path / "home") != first
+    assert await install(Chosen("program", "npm", "@a/tool", "1.0.0"), tmp_path / "home") == first
+    assert starts(npm) == 2
+
+
 async def test_a_failure_says_what_npm_said(npm: Path, lock: Path, tmp_path: Path) -> None:
     """Nothing is left, credentials are not in it, and the next try is a new one."""
     npm_does(npm, "echo half >half; echo 'npm error at https://me:secret@there/x' >&2; exit 7")
@@ -147,7 +160,7 @@ def without_funding(path: Path) -> str:
     )
 
 
-@pytest.mark.parametrize("harness", HARNESSES.values(), ids=lambda harness: harness.name)
+@pytest.mark.parametrize("harness", [*HARNESSES.values(), ACP], ids=lambda harness: harness.name)
 def test_every_harness_is_pinned(harness: Harness) -> None:
     """Its lock names its packages in its versions, with hashes, and no address."""
     pins = pinned(harness, "3.11")

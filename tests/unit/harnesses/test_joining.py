@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from adapters.harnesses.acp import ACP
 from adapters.harnesses.gaps import KNOWN_GAPS
 from adapters.harnesses.joining import GapKind, RecordedCall, join
 from adapters.harnesses.table import HARNESSES
@@ -70,4 +71,4 @@ def test_a_reply_that_was_made_up() -> None:
 
 
 def test_every_harness_says_what_it_does_not_tell() -> None:
-    assert set(KNOWN_GAPS) == set(HARNESSES)
+    assert set(KNOWN_GAPS) == {*HARNESSES, ACP.name}

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from adapters.harnesses.asking import check_resumes
 from adapters.harnesses.base import Activation, Harness, McpServer, SystemPrompt, ToolCommand, Unsupported, plan_for
 from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.cline import CLINE
@@ -20,12 +22,16 @@ from adapters.harnesses.copilot import COPILOT
 from adapters.harnesses.mini_swe import MINI_SWE
 from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
-from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.table import HARNESSES, harness_of
+from schemas.harnesses import AcpAgent, AgentPackage
+from tests.support.acp_agents import small
 
 TOKEN = "gbt.a-token.signed"
 HEADERS = {"x-gym-bus-token": 'a "secret"'}
 SERVER = McpServer("tools", f"http://127.0.0.1:8089/a/{TOKEN}/mcp/g", HEADERS)
-each_harness = pytest.mark.parametrize("harness", HARNESSES.values(), ids=lambda harness: harness.name)
+each_harness = pytest.mark.parametrize(
+    "harness", [*HARNESSES.values(), harness_of(small())], ids=lambda harness: harness.name
+)
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
@@ -207,3 +213,66 @@ def test_mini_swe_takes_words_for_words(words: str) -> None:
     plan = plan_for(MINI_SWE, activation(system_prompt=SystemPrompt(words, "replace")))
     template = json.loads(plan.files["/tmp/agent/.mini/extra.yaml"])["agent"]["system_template"]
     assert json.loads(template.removeprefix("{{ ").removesuffix(" }}")) == words
+
+
+def test_what_a_configured_agent_is_given() -> None:
+    """What stands for something is filled in, and all other braces are left as they are; the driver's Python is not the agent's."""
+    said = '{"url": "{base_url}/v1", "key": "{token}", "model": "{model}", "other": "{other}", "in": "{workspace} {home} {program}"}'
+    agent = small(
+        command=("{python}", "x"), env={"A_URL": "{base_url}", "PYTHONPATH": "/mine"}, files={"a/b.json": said}
+    )
+    plan = plan_for(harness_of(agent), activation(extra_args=("--model={model}",)))
+    assert json.loads(plan.files["/tmp/agent/a/b.json"]) == {
+        "url": f"http://127.0.0.1:8089/a/{TOKEN}/v1",
+        "key": TOKEN,
+        "model": "some-model",
+        "other": "{other}",
+        "in": "/box /tmp/agent /opt/gym-bus/program",
+    }
+    assert plan.environment["A_URL"] == f"http://127.0.0.1:8089/a/{TOKEN}"
+    assert "/mine" not in plan.environment["PYTHONPATH"]
+    told = json.loads(plan.files["/tmp/agent/.acp/said.json"])
+    assert (told["argv"], told["environment"]) == (
+        ["/usr/bin/python3", "x", "--model=some-model"],
+        {"PYTHONPATH": "/mine"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("package", "found"),
+    [
+        (AgentPackage(ecosystem="npm", name="@a/tool", version="1.0.0"), "/opt/gym-bus/program/node_modules/.bin:"),
+        (AgentPackage(ecosystem="pypi", name="a-tool", version="1.0.0"), "/opt/gym-bus/program/site"),
+    ],
+    ids=["npm", "pypi"],
+)
+def test_where_a_configured_agents_package_is_found(package: AgentPackage, found: str) -> None:
+    plan = plan_for(harness_of(AcpAgent(command=("a-tool",), package=package)), activation())
+    own = json.loads(plan.files["/tmp/agent/.acp/said.json"])["environment"]
+    assert plan.environment["PATH"].startswith(found) == (package.ecosystem == "npm")
+    assert own == ({"PYTHONPATH": found} if package.ecosystem == "pypi" else {})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"command": ()}, "command"),
+        ({"command": ("a", "--url={base_url}")}, "hold a secret"),
+        ({"extra_args": ("{token}",)}, "hold a secret"),
+        ({"files": {"../x": ""}}, "below the agent's home"),
+        ({"files": {"/etc/x": ""}}, "below the agent's home"),
+        ({"package": {"ecosystem": "npm", "name": "a", "version": "latest"}}, "version"),
+        ({"package": {"ecosystem": "npm", "name": "--global", "version": "1.0.0"}}, "name"),
+        ({"package": {"ecosystem": "pypi", "name": "a @ file:///x", "version": "1.0.0"}}, "name"),
+    ],
+)
+def test_configurations_of_agents_that_are_refused(wrong: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        AcpAgent.model_validate({"command": ["agent"]} | wrong)
+
+
+def test_whether_a_configured_agent_goes_on_is_said_by_whoever_configures_it() -> None:
+    """Before a sandbox is made nobody else knows."""
+    check_resumes(small())
+    with pytest.raises(Unsupported, match=r"set agent\.resumes=true"):
+        check_resumes(small(resumes=False))

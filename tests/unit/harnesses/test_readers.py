@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapters.harnesses import (
+    acp,
     claude_code,
     cline,
     codex,
@@ -40,6 +41,9 @@ from adapters.harnesses.trajectory import (
 
 RECORDED: Final = Path(__file__).with_name("recorded")
 READERS: Final[dict[str, Callable[[], Reader]]] = {
+    "acp.opencode.stdout.jsonl": acp.reader,
+    "acp.refused.stdout.jsonl": acp.reader,
+    "acp.stdout.jsonl": acp.reader,
     "claude_code.refused.stdout.jsonl": claude_code.reader,
     "claude_code.stdout.jsonl": claude_code.reader,
     "cline.refused.stdout.jsonl": cline.reader,
@@ -69,6 +73,8 @@ READERS: Final[dict[str, Callable[[], Reader]]] = {
 }
 LINES: Final = sorted(name for name in READERS if name.endswith(".jsonl"))
 WHOLE: Final = (
+    "acp.opencode.stdout.jsonl",
+    "acp.stdout.jsonl",
     "copilot.session.jsonl",
     "hermes.stdout.jsonl",
     "kilo.stdout.jsonl",
@@ -126,16 +132,16 @@ def test_a_whole_run(name: str) -> None:
     replies = [item for item in items if isinstance(item, ReplyDone)]
     ids = (
         [None] * 3
-        if name.startswith(("cline", "hermes", "opencode", "kilo", "qwen", "strands"))
+        if name.startswith(("acp", "cline", "hermes", "opencode", "kilo", "qwen", "strands"))
         else ["reply0", "reply1", "reply2"]
     )
     assert [item.reply_id for item in replies] == ids
-    usage = (None, None) if name.startswith(("claude", "hermes")) else (100, 10)
+    usage = (None, None) if name.startswith(("acp", "claude", "hermes")) else (100, 10)
     assert {(item.input_tokens, item.output_tokens) for item in replies} == {usage}
     assert isinstance(items[-1], Finished)
 
 
-@pytest.mark.parametrize("name", [*WHOLE[:9], "codex.stdout.jsonl", "pi.session.jsonl"])
+@pytest.mark.parametrize("name", [*WHOLE[:11], "codex.stdout.jsonl", "pi.session.jsonl"])
 def test_the_sessions_id_comes_first(name: str) -> None:
     assert isinstance(read(name, content_of(name))[0][0], SessionNamed)
 
