@@ -59,8 +59,8 @@ async def run_with_a_read_at(at_s: float) -> None:
     await world.stop()
 
 
-def test_a_read_that_was_overtaken_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", range(12))
+def test_a_read_that_was_overtaken_changes_nothing(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     """Whenever the log is read again while a model call is retried, no try is repeated under its id, and the run ends."""
     monkeypatch.setattr(world_module, "MemoryBus", SlowReading)
-    for step in range(24):
-        run_virtual(run_with_a_read_at(0.5 + step * 0.009))
+    run_virtual(run_with_a_read_at(0.5 + step * READ_S * 0.9))
