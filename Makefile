@@ -22,7 +22,7 @@ PYRIGHT := PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 run: base bwrap $(filter local,$(MODEL)) ## run the main job: agents on 75 small tasks, with the built-in stand-in for a model (MODEL=local: a real small one)
 	$(RUN)
 
-test: dev local bwrap docker ## run the tests, but the slow ones, the kill-all and the larger agents (JOBS=6: so many at once)
+test: dev local bwrap docker ## run the tests, but the slow, the kill-all and the larger agents (JOBS=6: so many at once; GYM_BUS_TEST_ALL_HITS=1: finer sweeps of kills)
 	$(PYTEST) -n $(JOBS) --dist worksteal -m "not slow and not kill_all and not harness and not alone"
 	$(PYTEST) -m "alone and not slow and not kill_all and not harness"
 

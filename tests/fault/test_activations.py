@@ -33,6 +33,7 @@ from tests.fault.test_kill_every_boundary import NAMES, NEEDS_A_LOSS
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
 from tests.support.file_boxes import FileBox
 from tests.support.logs import project
+from tests.support.sweeps import COARSE
 from tests.support.virtual_time import run_virtual
 from tests.support.world import SimHost, World, config, kill_at, with_follow_ups
 
@@ -223,5 +224,5 @@ def test_a_host_that_is_killed_with_the_machine(tmp_path: Path, name: str) -> No
 
     hit = 1
     while run_virtual(scenario(hit)) and hit < 40:
-        hit += 3
+        hit += 3 * COARSE
     assert hit > 1, "the boundary was never reached"

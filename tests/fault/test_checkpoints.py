@@ -30,6 +30,7 @@ from schemas.values import Message
 from tests.support.checks import check_ledger
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
 from tests.support.file_boxes import FileBox, FileBoxes
+from tests.support.sweeps import COARSE
 from tests.support.virtual_time import run_virtual
 from tests.support.world import SimHost, World, config, kill_at, read_ledger
 
@@ -175,7 +176,7 @@ def test_a_host_killed_at_every_boundary(tmp_path: Path, name: str) -> None:
 
     hit = 1
     while run_virtual(scenario(hit)) and hit < 60:
-        hit += 3
+        hit += 3 * COARSE
     assert hit > 1, "the boundary was never reached"
 
 
@@ -347,7 +348,7 @@ def test_a_host_killed_while_files_are_handed_in_and_graded(tmp_path: Path, name
 
     hit = 1
     while run_virtual(scenario(hit)) and hit < 120:
-        hit += 5
+        hit += 5 * COARSE
     assert hit > 1, "the boundary was never reached"
 
 

@@ -25,6 +25,7 @@ from schemas.events import (
 from schemas.readiness import Install
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
 from tests.support.file_boxes import FileBox, FileBoxes
+from tests.support.sweeps import COARSE
 from tests.support.virtual_time import run_virtual
 from tests.support.world import SimHost, World, config, kill_at, read_ledger
 
@@ -185,7 +186,7 @@ def test_a_host_killed_at_every_boundary(tmp_path: Path, name: str) -> None:
 
     hit = 1
     while run_virtual(scenario(hit)) and hit < 60:
-        hit += 1
+        hit += COARSE
     assert hit > 1, "the boundary was never reached"
 
 

@@ -44,6 +44,7 @@ from tests.support.checks import check_ledger, check_log
 from tests.support.file_boxes import FileBoxes
 from tests.support.histories import Life
 from tests.support.logs import project
+from tests.support.sweeps import COARSE
 from tests.support.virtual_time import run_virtual
 from tests.support.world import SimHost, World, kill_at, read_ledger
 
@@ -304,7 +305,7 @@ def test_a_host_killed_at_every_boundary(tmp_path: Path, name: str) -> None:
 
     hit = 1
     while run_virtual(scenario(hit)) and hit < 80:
-        hit += 2
+        hit += 2 * COARSE
     assert hit > 1, "the boundary was never reached"
 
 

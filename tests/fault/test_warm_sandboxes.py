@@ -19,6 +19,7 @@ from tests.support.checks import check_ledger, check_log
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
 from tests.support.file_boxes import FileBox, FileBoxes
 from tests.support.logs import project
+from tests.support.sweeps import COARSE
 from tests.support.virtual_time import run_virtual
 from tests.support.world import SimHost, World, config, kill_at, read_ledger
 
@@ -223,5 +224,5 @@ def test_a_host_killed_at_every_boundary(tmp_path: Path, name: str) -> None:
 
     hit = 1
     while run_virtual(scenario(hit)) and hit < 60:
-        hit += 5
+        hit += 5 * COARSE
     assert hit > 1, "the boundary was never reached"
