@@ -182,7 +182,9 @@ class LaunchHandlers:
             request.model,
             f"{url}/a/{token}",
             workspace,
-            Reached(request.mcp_grants, request.has_tool_command),
+            Reached(
+                request.mcp_grants, request.has_tool_command, request.required, request.mcp_servers, request.skills_dir
+            ),
             request.resume,
         )
         plan = plan_for(HARNESSES[request.agent.type], activation)
