@@ -17,7 +17,7 @@ from schemas.conversation import DialectName
 ARGUMENT_MAX_BYTES: Final = 131_071
 TOOL_COMMAND: Final = Path(__file__).with_name("tool_command.py")
 SERVER_CHECK: Final = Path(__file__).with_name("server_check.py")
-CHECKED_WITHIN_S: Final = 15.0
+CHECKED_WITHIN_S: Final = 30.0
 """What a required server has to list its tools, before a program is begun."""
 SKILLS: Final = ".agents/skills"
 """Where harnesses look for skills, below their home: a place that all who look for any have in common."""

@@ -6,6 +6,7 @@ which, and why: the program was never begun then, and has asked no model anythin
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import selectors
@@ -107,8 +108,8 @@ class OverHttp:
         except urllib.error.HTTPError as error:
             words = f"HTTP {error.code}: {error.read(300).decode(errors='replace')}"
             raise (Away if error.code in AWAY else Unreached)(words) from error
-        except urllib.error.URLError as error:
-            raise Away(str(error.reason)) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise Away(str(getattr(error, "reason", error))) from error
 
     def first_event(self, answer: Any) -> str:
         """Return the events up to one that is an answer: the stream may go on."""

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from schemas.events import (
     VerdictIssued,
 )
 from tests.e2e.test_agent_programs import MODELS, model_at
-from tests.support.engine import needs_engine
+from tests.support.engine import needs_engine, python_image
 from tests.support.model_script import ModelScript, call_of
 from tests.support.real_run import REPOSITORY, RealRun
 
@@ -239,5 +240,33 @@ async def test_a_program_does_a_task_with_a_server_of_tools(tmp_path: Path, name
         assert failed.stage == "seed"
         assert "weather: " in failed.message
         assert "no-such-server" in failed.message
+    finally:
+        await asyncio.to_thread(run.stop)
+
+
+@pytest.mark.harness
+async def test_an_image_brings_along_a_server_and_skills(tmp_path: Path) -> None:
+    """Both lie in the task's own image: the model is told of the skill, and the server is started from there."""
+    image = await asyncio.to_thread(python_image)
+    run, task = RealRun(tmp_path, PROGRAMS), tmp_path / "task"
+    shutil.copytree(FOLDERS / "mcp", task)
+    (server,) = tomllib.loads((task / "task.toml").read_text())["environment"]["mcp_servers"]
+    skill = task / "environment/skills/umbrellas/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: umbrellas\ndescription: When to take a gentle umbrella.\n---\n\nIf it rains.\n")
+    (task / "environment/server.py").write_text(server["args"][1])
+    (task / "environment/Dockerfile").write_text(
+        f"FROM {image}\nWORKDIR /app\nCOPY skills /skills\nCOPY server.py /opt/weather/server.py\n"
+    )
+    (task / "task.toml").write_text(
+        "[environment]\nskills_dir = '/skills'\n[[environment.mcp_servers]]\nname = 'weather'\ntransport = 'stdio'\n"
+        "command = 'python3'\nargs = ['/opt/weather/server.py']\n"
+    )
+    try:
+        async with model_at("responses", WeatherScript("responses")) as (url, upstream):
+            model = ("--model", "some-model", "--model-url", f"{url}/v1", "model.api=responses")
+            rows = await asyncio.to_thread(asked, run, task, "codex", *model)
+        assert [(row["reward"], row["state"]) for row in rows.values()] == [(1.0, "scored")], rows
+        assert "When to take a gentle umbrella." in json.dumps(upstream.bodies)
     finally:
         await asyncio.to_thread(run.stop)

@@ -14,8 +14,7 @@ from gym_bus.errors import Permanent
 from tests.support.harness_place import harness_place
 from tests.support.model_script import ModelScript
 
-WORDS = "How to make tea in a gentle kettle."
-SKILL = f"---\nname: tea-making\ndescription: {WORDS}\n---\n\nBoil water.\n"
+SKILL = "---\nname: tea-making\ndescription: How to make tea.\n---\n\nBoil water.\n"
 WITH_SKILLS = [harness for harness in HARNESSES.values() if harness.finds_skills]
 
 
@@ -25,7 +24,7 @@ WITH_SKILLS = [harness for harness in HARNESSES.values() if harness.finds_skills
     ids=lambda harness: harness.name,
 )
 async def test_a_skill_of_the_task(harness: Harness, tmp_path: Path) -> None:
-    """It is named in what the model is sent; a directory that is not there lets nothing begin."""
+    """It is named in what the model is sent (Cline says no more of it than that); a directory that is not there lets nothing begin."""
     async with harness_place(harness, tmp_path, ModelScript(harness.dialect, ())) as at:
         directory = "/tmp/given/tea-making"
         await at.said(f"mkdir -p {directory} && cat >{directory}/SKILL.md <<'END'\n{SKILL}END")
@@ -34,4 +33,4 @@ async def test_a_skill_of_the_task(harness: Harness, tmp_path: Path) -> None:
         assert not at.place.upstream.bodies
         receipt, _ = await at.run(skills="/tmp/given")
         assert receipt.exit_code == 0
-        assert WORDS in json.dumps(at.place.upstream.bodies)
+        assert "tea-making" in json.dumps(at.place.upstream.bodies)

@@ -91,6 +91,23 @@ async def test_a_server_that_is_not_up_yet_is_waited_for(tmp_path: Path) -> None
     assert (code, out, away) == (0, "begun\n", -3)
 
 
+async def test_a_server_whose_door_is_shut_is_asked_again(tmp_path: Path) -> None:
+    """As by a gateway that is being started anew, behind a way out that is there."""
+    tries = 0
+
+    def shut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal tries
+        tries += 1
+        writer.close()
+
+    async with await asyncio.start_server(shut, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        code, out, err = await checked(tmp_path, at(f"http://127.0.0.1:{port}"), within_s=1.5)
+    assert (code, out) == (server_check.UNREACHED, "")
+    assert "far: " in err
+    assert tries > 1
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
