@@ -181,7 +181,7 @@ class LaunchHandlers:
             request.system_prompt,
             request.model,
             f"{url}/a/{token}",
-            workspace,
+            drive.state.request.sandbox,
             Reached(
                 request.mcp_grants, request.has_tool_command, request.required, request.mcp_servers, request.skills_dir
             ),

@@ -14,7 +14,7 @@ from adapters.harnesses.servers import LocalServer, McpServer, Server
 from adapters.harnesses.table import HARNESSES
 from schemas import tasks
 from schemas.harnesses import Program
-from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
+from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig, variables_of, workspace_of
 from schemas.tasks import TaskInput
 from schemas.values import Message
 
@@ -101,7 +101,7 @@ def activation_of(
     system_prompt: str | None,
     model: str,
     base_url: str,
-    workspace: str = "/box",
+    sandbox: SandboxConfig,
     tools: Reached = NO_TOOLS,
     resume: str | None = None,
 ) -> Activation:
@@ -109,13 +109,14 @@ def activation_of(
 
     With `resume` the harness goes on with that session of its own.
     """
-    timeout_s = min(agent.mcp_timeout_s, agent.timeout_s)
+    timeout_s, variables = min(agent.mcp_timeout_s, agent.timeout_s), variables_of(sandbox)
     return Activation(
         prompt=prompt,
         model=model,
         base_url=base_url,
         home=HOME,
-        workspace=workspace,
+        workspace=workspace_of(sandbox),
+        variables=variables,
         installed=f"{PLACES}/{agent.type}",
         node=node_binary(f"{PLACES}/node"),
         system_prompt=SystemPrompt(system_prompt, agent.system_prompt_mode) if system_prompt else None,
@@ -125,7 +126,7 @@ def activation_of(
                 McpServer(name, f"{base_url}/mcp/{name}", timeout_s=timeout_s, required=name in tools.required)
                 for name in tools.mcp
             ),
-            *(_own(server, timeout_s) for server in tools.servers),
+            *(_own(server, timeout_s, variables) for server in tools.servers),
         ),
         tool_command=ToolCommand(f"{base_url}/tools", timeout_s, required=bool(set(tools.required) - set(tools.mcp)))
         if tools.has_command
@@ -138,11 +139,11 @@ def activation_of(
     )
 
 
-def _own(server: tasks.McpServer, timeout_s: float) -> Server:
+def _own(server: tasks.McpServer, timeout_s: float, variables: dict[str, str]) -> Server:
     """Return a server that the task brings along."""
     name = normalised(server.name)
     if server.transport == "stdio":
-        return LocalServer(name, server.command or "", server.args, timeout_s)
+        return LocalServer(name, server.command or "", server.args, timeout_s, variables=variables)
     return McpServer(name, server.url or "", server.headers, timeout_s, slack_s=0.0)
 
 
@@ -154,7 +155,7 @@ def check(agent: Program, task: TaskInput, sandbox: SandboxConfig) -> None:
     words, prompts = system_prompt_of(agent, task.messages), map(prompt_of, (task.messages, *task.follow_ups))
     at, tools = "http://127.0.0.1:1", reached(agent, task)
     for prompt in prompts:
-        plan_for(HARNESSES[agent.type], activation_of(agent, prompt, words, "model", at, tools=tools))
+        plan_for(HARNESSES[agent.type], activation_of(agent, prompt, words, "model", at, sandbox, tools=tools))
 
 
 def check_resumes(agent: Program) -> None:

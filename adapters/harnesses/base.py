@@ -62,7 +62,8 @@ class Activation:
     `base_url` is the gateway's for this activation, with the token in its path and without `/v1`. `home` is the harness's own storage,
     which outlives the launch; `installed` and `node` are where `installing.py`'s directories are shown. `withheld` are tools, by the
     harness's own names; `resume` is the id of a session in `home` to go on with. With a `tool_command` its shell finds `gym-tool`.
-    `skills` is a directory of the machine, a directory a skill, which is copied to where the harness looks for them.
+    `skills` is a directory of the machine, a directory a skill, which is copied to where the harness looks for them. `variables` are
+    the task's, for the environment of all commands.
     """
 
     prompt: str
@@ -78,6 +79,7 @@ class Activation:
     mcp: tuple[Server, ...] = ()
     tool_command: ToolCommand | None = None
     skills: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
     extra_args: tuple[str, ...] = ()
     resume: str | None = None
     context_tokens: int = 131_072
@@ -224,8 +226,9 @@ def _impossible(plan: Plan) -> Iterator[str]:
 
 
 def environment_of(activation: Activation, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a harness: what every program expects, nothing of this host, and `more`."""
+    """Return the environment of a harness: its task's, what every program expects, nothing of this host, and `more`."""
     return {
+        **activation.variables,
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": activation.home,
         "TMPDIR": "/tmp",  # noqa: S108  in the machine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from adapters.harnesses.base import (
@@ -115,9 +115,18 @@ def _server(server: Server) -> list[str]:
         f"required = {'true' if server.required else 'false'}",
     ]
     if isinstance(server, LocalServer):
-        return [*lines, f"command = {_quoted(server.command)}", f"args = [{', '.join(map(_quoted, server.args))}]"]
-    headers = [f"{_quoted(name)} = {_quoted(value)}" for name, value in server.headers.items()]
-    return [*lines, f"url = {_quoted(server.url)}", f"[mcp_servers.{server.name}.http_headers]", *headers]
+        lines += [f"command = {_quoted(server.command)}", f"args = [{', '.join(map(_quoted, server.args))}]"]
+        return [*lines, f"[mcp_servers.{server.name}.env]", *_pairs(server.variables)]
+    return [
+        *lines,
+        f"url = {_quoted(server.url)}",
+        f"[mcp_servers.{server.name}.http_headers]",
+        *_pairs(server.headers),
+    ]
+
+
+def _pairs(values: Mapping[str, str]) -> list[str]:
+    return [f"{_quoted(name)} = {_quoted(value)}" for name, value in values.items()]
 
 
 def _quoted(text: str) -> str:

@@ -99,7 +99,8 @@ def _config(activation: Activation, agent: str) -> Record:
 def _server(server: Server) -> Record:
     timeout_ms = round(server.waits_s * 1000)
     if isinstance(server, LocalServer):
-        return {"type": "local", "command": [server.command, *server.args], "timeout": timeout_ms}
+        command = [server.command, *server.args]
+        return {"type": "local", "command": command, "environment": dict(server.variables), "timeout": timeout_ms}
     return entry_of(server, remote={"type": "remote", "oauth": False, "timeout": timeout_ms})
 
 

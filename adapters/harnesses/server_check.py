@@ -126,14 +126,20 @@ class OverHttp:
 class OverPipes:
     """A server that is started here, for the check alone."""
 
-    def __init__(self, command: list[str], until: float) -> None:
+    def __init__(self, command: list[str], variables: dict[str, str], until: float) -> None:
         self.command, self.until, self.read = command, until, b""
+        self.environment = {**os.environ, **variables}
 
     def check(self) -> None:
         """Start it, say hello, have the tools listed, and end it."""
         with tempfile.TemporaryFile() as said:
             server = subprocess.Popen(  # noqa: S603  what the task says
-                self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, start_new_session=True
+                self.command,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                start_new_session=True,
             )
             try:
                 self.ask(server, asked(1, "initialize"))
@@ -202,7 +208,7 @@ def check(server: dict[str, Any], within_s: float) -> None:
     while True:
         try:
             if "command" in server:
-                return OverPipes([server["command"], *server["args"]], until).check()
+                return OverPipes([server["command"], *server["args"]], server.get("env", {}), until).check()
             if server.get("is_plain"):
                 return check_command(server["url"], until)
             return OverHttp(server["url"], server["headers"], until).check()

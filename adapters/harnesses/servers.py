@@ -32,13 +32,17 @@ class McpServer:
 
 @dataclass(frozen=True, slots=True)
 class LocalServer:
-    """An MCP server that the harness starts in the sandbox and speaks to by its input and output; else as `McpServer`."""
+    """An MCP server that the harness starts in the sandbox and speaks to by its input and output; else as `McpServer`.
+
+    `variables` are for its environment, which has little in it otherwise.
+    """
 
     name: str
     command: str
     args: tuple[str, ...] = ()
     timeout_s: float = 300.0
     required: bool = True
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def waits_s(self) -> float:
@@ -55,5 +59,6 @@ def entry_of(
 ) -> dict[str, Any]:
     """Return a server as most configurations have it: address and headers and what is `remote`, or command and what is `local`."""
     if isinstance(server, LocalServer):
-        return {"command": server.command, "args": list(server.args), **local}
+        variables = {"env": dict(server.variables)} if server.variables else {}
+        return {"command": server.command, "args": list(server.args), **variables, **local}
     return {url: server.url, "headers": dict(server.headers), **remote}

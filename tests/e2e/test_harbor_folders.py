@@ -183,9 +183,10 @@ async def test_a_program_does_a_task_of_a_folder(tmp_path: Path) -> None:
     (task / "tests/test.sh").write_text(
         "grep -q 'hello from here' /app/hello.txt && echo 1 >/logs/verifier/reward.txt\n"
     )
-    (task / "task.toml").write_text("[agent]\ntimeout_sec = 345.0\n")
+    (task / "task.toml").write_text("[agent]\ntimeout_sec = 345.0\n[environment]\nenv = {PLACE = 'here'}\n")
+    script = ModelScript("responses", ('echo "hello from $PLACE" >hello.txt',))
     try:
-        async with model_at("responses", ModelScript("responses")) as (url, _):
+        async with model_at("responses", script) as (url, _):
             model = ("--model", "some-model", "--model-url", f"{url}/v1", "model.api=responses")
             rows = await asyncio.to_thread(asked, run, task, "codex", *model)
         assert [(name, row["reward"], row["state"]) for name, row in rows.items()] == [("greet", 1.0, "scored")]
@@ -251,16 +252,17 @@ async def test_an_image_brings_along_a_server_and_skills(tmp_path: Path) -> None
     run, task = RealRun(tmp_path, PROGRAMS), tmp_path / "task"
     shutil.copytree(FOLDERS / "mcp", task)
     (server,) = tomllib.loads((task / "task.toml").read_text())["environment"]["mcp_servers"]
+    code = server["args"][1].replace('"rain"', '__import__("os").environ["SKY"]')
     skill = task / "environment/skills/umbrellas/SKILL.md"
     skill.parent.mkdir(parents=True)
     skill.write_text("---\nname: umbrellas\ndescription: When to take a gentle umbrella.\n---\n\nIf it rains.\n")
-    (task / "environment/server.py").write_text(server["args"][1])
+    (task / "environment/server.py").write_text(code)
     (task / "environment/Dockerfile").write_text(
         f"FROM {image}\nWORKDIR /app\nCOPY skills /skills\nCOPY server.py /opt/weather/server.py\n"
     )
     (task / "task.toml").write_text(
-        "[environment]\nskills_dir = '/skills'\n[[environment.mcp_servers]]\nname = 'weather'\ntransport = 'stdio'\n"
-        "command = 'python3'\nargs = ['/opt/weather/server.py']\n"
+        "[environment]\nenv = {SKY = 'rain'}\nskills_dir = '/skills'\n[[environment.mcp_servers]]\nname = 'weather'\n"
+        "transport = 'stdio'\ncommand = 'python3'\nargs = ['/opt/weather/server.py']\n"
     )
     try:
         async with model_at("responses", WeatherScript("responses")) as (url, upstream):

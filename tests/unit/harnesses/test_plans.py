@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -154,12 +155,20 @@ def test_a_server_that_it_starts_itself_is_in_its_configuration(harness: Harness
     """Its command and its arguments, and how long a call may take where the harness can be told that."""
     if "mcp" not in harness.grants:
         return
-    local = LocalServer("near", "serve-tools", ("--all", 'a "b"'), timeout_s=77)
+    local = LocalServer("near", "serve-tools", ("--all", 'a "b"'), timeout_s=77, variables={"CITY": "Oslo"})
     words = configured(harness, activation(mcp=(local,)))
+    assert re.search(r'"CITY"( =|:) "Oslo"', words)
     assert '"serve-tools"' in words
     assert '"--all"' in words
     assert json.dumps('a "b"') in words
     assert "http" not in words.split("serve-tools")[1].split("--all")[0]
+
+
+@each_harness
+def test_variables_of_the_task_are_found_by_commands(harness: Harness) -> None:
+    """They do not take the place of what the harness needs itself."""
+    environment = plan_for(harness, activation(variables={"CITY": "Oslo", "HOME": "/nowhere"})).environment
+    assert (environment["CITY"], environment["HOME"]) == ("Oslo", "/tmp/agent")
 
 
 @each_harness

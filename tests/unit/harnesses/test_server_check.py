@@ -145,6 +145,12 @@ async def test_a_command_that_is_no_server_lets_nothing_begin(tmp_path: Path, ar
     assert words in err
 
 
+async def test_a_command_finds_its_variables(tmp_path: Path) -> None:
+    args = ["-c", "import os, sys; sys.exit('no licence in ' + os.environ['CITY'])"]
+    _, _, err = await checked(tmp_path, {**PYTHON, "args": args, "env": {"CITY": "Oslo"}})
+    assert "no licence in Oslo" in err
+
+
 async def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
     code, _, err = await checked(tmp_path, {"name": "near", "command": "/no/such/server", "args": []})
     assert code == server_check.UNREACHED
