@@ -370,6 +370,12 @@ def workspace_of(sandbox: SandboxConfig) -> str:
     return layout.workspace or WORKSPACE if isinstance(layout, Layout) else WORKSPACE
 
 
+def variables_of(sandbox: SandboxConfig) -> dict[str, str]:
+    """Return what commands of a sandbox find in their environment besides the usual, as its task says."""
+    layout = getattr(sandbox, "layout", None)
+    return dict(layout.environment) if isinstance(layout, Layout) else {}
+
+
 def with_image(sandbox: SandboxConfig, image: str | None) -> SandboxConfig:
     """Return the sandbox, made of a task's own `image` if it has one; raises `NoImage`."""
     match sandbox:

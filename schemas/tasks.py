@@ -13,6 +13,7 @@ from schemas.readiness import Install
 from schemas.values import BlobRef, Message, Seconds
 
 FOLLOW_UPS_MAX: Final = 100
+MCP_SERVERS_MAX: Final = 16
 
 
 def _words_of_the_user(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -26,29 +27,6 @@ def _words_of_the_user(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 FollowUp = Annotated[tuple[Message, ...], AfterValidator(_words_of_the_user)]
 
 
-class TaskInput(Frozen):
-    """What the agent sees. `task_id` is stable under shuffling and selection.
-
-    `hands_in` is what is graded: the answer, files of the workspace, or the whole workspace as it was left (`machine`).
-    `tools` are offered beside the agent's own, by way of `grants`. `follow_ups` are the inputs of the session's activations 2, 3, …:
-    each is what is new, and is given when the one before has been dealt with.
-    """
-
-    task_id: str
-    messages: tuple[Message, ...]
-    follow_ups: tuple[FollowUp, ...] = Field(default=(), max_length=FOLLOW_UPS_MAX)
-    hands_in: Literal["answer", "files", "machine"] = "answer"
-    tools: tuple[TaskTool, ...] = ()
-    grants: tuple[ToolGrant, ...] = ()
-
-
-class Staged(Frozen):
-    """Files that are put into a machine, at a directory outside of its workspace: content in base64 by path below it."""
-
-    at: str = Field(pattern=r"^(/[A-Za-z0-9_.-]+)+$")
-    files: dict[str, str]
-
-
 class McpServer(Frozen):
     """A server of tools that a task offers its agent: at `url`, or started in the machine by `command` with `args`."""
 
@@ -58,6 +36,32 @@ class McpServer(Frozen):
     command: str | None = None
     args: tuple[str, ...] = ()
     headers: dict[str, str] = Field(default_factory=dict)
+
+
+class TaskInput(Frozen):
+    """What the agent sees. `task_id` is stable under shuffling and selection.
+
+    `hands_in` is what is graded: the answer, files of the workspace, or the whole workspace as it was left (`machine`).
+    `tools` are offered beside the agent's own, by way of `grants`. `follow_ups` are the inputs of the session's activations 2, 3, …:
+    each is what is new, and is given when the one before has been dealt with. `mcp_servers` are the task's own, which the agent reaches
+    or starts in its sandbox; `skills_dir` is a directory of that, with a directory a skill.
+    """
+
+    task_id: str
+    messages: tuple[Message, ...]
+    follow_ups: tuple[FollowUp, ...] = Field(default=(), max_length=FOLLOW_UPS_MAX)
+    hands_in: Literal["answer", "files", "machine"] = "answer"
+    tools: tuple[TaskTool, ...] = ()
+    grants: tuple[ToolGrant, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = Field(default=(), max_length=MCP_SERVERS_MAX)
+    skills_dir: str | None = Field(default=None, pattern=r"^(/[A-Za-z0-9_.-]+)+/?$")
+
+
+class Staged(Frozen):
+    """Files that are put into a machine, at a directory outside of its workspace: content in base64 by path below it."""
+
+    at: str = Field(pattern=r"^(/[A-Za-z0-9_.-]+)+$")
+    files: dict[str, str]
 
 
 class Solution(Frozen):
@@ -74,7 +78,7 @@ class Task(Frozen):
     expected answer, the generator's entry) goes to the verifier only. Its `install`, if it has one, takes the place of the run's,
     and its `image` that of the run's sandbox. `machine` is what it asks of the agent's machine, `grading` of that for its tests.
     `timeout_s` is for the agent, if the run says nothing of that. Only `agents`, if there are any, may try it. It is done as
-    `user`, and offers `mcp_servers` and the skills in `skills_dir`. Nobody but an `oracle_agent` is given its `solution`.
+    `user`. Nobody but an `oracle_agent` is given its `solution`.
     `environment` says how its tools are executed, which is the verifier's alone too.
     """
 
@@ -88,8 +92,6 @@ class Task(Frozen):
     grading: Machine | None = None
     timeout_s: Seconds | None = None
     agents: tuple[str, ...] = ()
-    mcp_servers: tuple[McpServer, ...] = ()
-    skills_dir: str | None = None
     user: str | None = None
     solution: Solution | None = None
     environment: Environment | None = None

@@ -329,6 +329,9 @@ class LaunchedMachine:
             number=state.number,
             mcp_grants=tools.mcp,
             has_tool_command=tools.has_command,
+            required=tools.required,
+            mcp_servers=tools.servers,
+            skills_dir=tools.skills,
             resume=state.resume,
         )
 

@@ -181,8 +181,10 @@ class LaunchHandlers:
             request.system_prompt,
             request.model,
             f"{url}/a/{token}",
-            workspace,
-            Reached(request.mcp_grants, request.has_tool_command),
+            drive.state.request.sandbox,
+            Reached(
+                request.mcp_grants, request.has_tool_command, request.required, request.mcp_servers, request.skills_dir
+            ),
             request.resume,
         )
         plan = plan_for(harness_of(request.agent), activation)

@@ -12,6 +12,7 @@ from typing import Final
 from adapters.harnesses.base import Activation, Harness, Package, Plan, Tokens, Trace, Unsupported, environment_of
 from adapters.harnesses.installing.directories import node_binary
 from adapters.harnesses.readers import LineReader, Record, as_text
+from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
     Finished,
     Item,
@@ -58,7 +59,7 @@ def plan(agent: AcpAgent, activation: Activation) -> Plan:
         "workspace": activation.workspace,
         "session": activation.resume,
         "authenticate": agent.authenticate,
-        "mcp": [{"name": one.name, "url": one.url, "headers": dict(one.headers)} for one in activation.mcp],
+        "mcp": [{"name": server.name, **entry_of(server)} for server in activation.mcp],
     }
     ours = {
         "PYTHONPATH": f"{home}:{activation.installed}/site",

@@ -6,12 +6,15 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from adapters.harnesses.base import Activation, McpServer, SystemPrompt, ToolCommand, Unsupported, plan_for
+from adapters.harnesses.base import Activation, SystemPrompt, ToolCommand, Unsupported, plan_for
 from adapters.harnesses.installing import node_binary
 from adapters.harnesses.installing.pins import PLACES
+from adapters.harnesses.offered import normalised, why_not_offered
+from adapters.harnesses.servers import LocalServer, McpServer, Server
 from adapters.harnesses.table import HARNESSES, harness_of
+from schemas import tasks
 from schemas.harnesses import AcpAgent, Program
-from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
+from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig, variables_of, workspace_of
 from schemas.tasks import TaskInput
 from schemas.values import Message
 
@@ -48,10 +51,16 @@ def system_prompt_of(agent: Program, messages: tuple[Message, ...]) -> str | Non
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How a harness reaches the tools of its task: by MCP servers of these names, by a command of its shell."""
+    """How a harness reaches the tools of its task: by MCP servers of these names, by a command of its shell.
+
+    It has to reach the `required` of these grants, and all of the task's own `servers`. It finds the task's skills in `skills`.
+    """
 
     mcp: tuple[str, ...] = ()
     has_command: bool = False
+    required: tuple[str, ...] = ()
+    servers: tuple[tasks.McpServer, ...] = ()
+    skills: str | None = None
 
 
 NO_TOOLS: Final = Reached()
@@ -59,8 +68,10 @@ NO_TOOLS: Final = Reached()
 
 def reached(agent: Program, task: TaskInput) -> Reached:
     """Return how the harness reaches the tools of `task`; raises `Unsupported` for a required grant that it has no way to use."""
+    if why := why_not_offered(agent, task):
+        raise Unsupported(f"the task {task.task_id}: {why}")
     if not task.tools:
-        return NO_TOOLS
+        return Reached(servers=task.mcp_servers, skills=task.skills_dir)
     can = harness_of(agent).grants
     servers: list[str] = []
     has_command = False
@@ -74,7 +85,8 @@ def reached(agent: Program, task: TaskInput) -> Reached:
             way = "tools by MCP" if grant.kind == "mcp" else "tools by plain HTTP"
             msg = f"{agent.type} cannot use the grant {grant.name!r}, {way}, which the task requires; those that can: {', '.join(able)}"
             raise Unsupported(msg)
-    return Reached(tuple(servers), has_command)
+    required = tuple(grant.name for grant in task.grants if grant.required)
+    return Reached(tuple(servers), has_command, required, task.mcp_servers, task.skills_dir)
 
 
 def words_on_tools(task: TaskInput) -> str:
@@ -89,7 +101,7 @@ def activation_of(
     system_prompt: str | None,
     model: str,
     base_url: str,
-    workspace: str = "/box",
+    sandbox: SandboxConfig,
     tools: Reached = NO_TOOLS,
     resume: str | None = None,
 ) -> Activation:
@@ -97,24 +109,42 @@ def activation_of(
 
     With `resume` the harness goes on with that session of its own.
     """
-    timeout_s = min(agent.mcp_timeout_s, agent.timeout_s)
+    timeout_s, variables = min(agent.mcp_timeout_s, agent.timeout_s), variables_of(sandbox)
     return Activation(
         prompt=prompt,
         model=model,
         base_url=base_url,
         home=HOME,
-        workspace=workspace,
+        workspace=workspace_of(sandbox),
+        variables=variables,
         installed=f"{PLACES}/{agent.type}",
         node=node_binary(f"{PLACES}/node"),
         system_prompt=SystemPrompt(system_prompt, agent.system_prompt_mode) if system_prompt else None,
         withheld=agent.withheld_tools,
-        mcp=tuple(McpServer(name, f"{base_url}/mcp/{name}", timeout_s=timeout_s) for name in tools.mcp),
-        tool_command=ToolCommand(f"{base_url}/tools", timeout_s) if tools.has_command else None,
+        mcp=(
+            *(
+                McpServer(name, f"{base_url}/mcp/{name}", timeout_s=timeout_s, required=name in tools.required)
+                for name in tools.mcp
+            ),
+            *(_own(server, timeout_s, variables) for server in tools.servers),
+        ),
+        tool_command=ToolCommand(f"{base_url}/tools", timeout_s, required=bool(set(tools.required) - set(tools.mcp)))
+        if tools.has_command
+        else None,
+        skills=tools.skills,
         extra_args=agent.extra_args,
         resume=resume,
         context_tokens=agent.context_tokens,
         max_output_tokens=agent.max_output_tokens,
     )
+
+
+def _own(server: tasks.McpServer, timeout_s: float, variables: dict[str, str]) -> Server:
+    """Return a server that the task brings along."""
+    name = normalised(server.name)
+    if server.transport == "stdio":
+        return LocalServer(name, server.command or "", server.args, timeout_s, variables=variables)
+    return McpServer(name, server.url or "", server.headers, timeout_s, slack_s=0.0)
 
 
 def check(agent: Program, task: TaskInput, sandbox: SandboxConfig) -> None:
@@ -125,7 +155,7 @@ def check(agent: Program, task: TaskInput, sandbox: SandboxConfig) -> None:
     words, prompts = system_prompt_of(agent, task.messages), map(prompt_of, (task.messages, *task.follow_ups))
     at, tools = "http://127.0.0.1:1", reached(agent, task)
     for prompt in prompts:
-        plan_for(harness_of(agent), activation_of(agent, prompt, words, "model", at, tools=tools))
+        plan_for(harness_of(agent), activation_of(agent, prompt, words, "model", at, sandbox, tools=tools))
 
 
 def check_resumes(agent: Program) -> None:

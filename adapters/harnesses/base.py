@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Final, Literal
 
 from adapters.harnesses.readers import Reader
+from adapters.harnesses.servers import SERVER_SLACK_S, Server, entry_of
 from gym_bus.errors import Permanent
 from schemas.conversation import DialectName
 
 ARGUMENT_MAX_BYTES: Final = 131_071
 TOOL_COMMAND: Final = Path(__file__).with_name("tool_command.py")
-SERVER_SLACK_S: Final = 30.0
-"""What whoever calls a tool waits longer than the call may take: the gateway says what came of it."""
+SERVER_CHECK: Final = Path(__file__).with_name("server_check.py")
+CHECKED_WITHIN_S: Final = 30.0
+"""What a required server has to list its tools, before a program is begun."""
+SKILLS: Final = ".agents/skills"
+"""Where harnesses look for skills, below their home: a place that all who look for any have in common."""
 SERVER_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 
@@ -43,21 +47,12 @@ class SystemPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class McpServer:
-    """An MCP server over HTTP that the harness is granted, and how long one call may take. `headers` may hold a token."""
-
-    name: str
-    url: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    timeout_s: float = 300.0
-
-
-@dataclass(frozen=True, slots=True)
 class ToolCommand:
-    """Where `gym-tool` (`tool_command.py`) asks, and how long one call may take."""
+    """Where `gym-tool` (`tool_command.py`) asks, and how long one call may take. A `required` one is asked before the launch begins."""
 
     url: str
     timeout_s: float = 300.0
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +62,8 @@ class Activation:
     `base_url` is the gateway's for this activation, with the token in its path and without `/v1`. `home` is the harness's own storage,
     which outlives the launch; `installed`, `node` and `program` are where `installing`'s directories are shown. `withheld` are tools,
     by the harness's own names; `resume` is the id of a session in `home` to go on with. With a `tool_command` its shell finds
-    `gym-tool`.
+    `gym-tool`. `skills` is a directory of the machine, a directory a skill, which is copied to where the harness looks for them.
+    `variables` are the task's, for the environment of all commands.
     """
 
     prompt: str
@@ -81,8 +77,10 @@ class Activation:
     python: str = "/usr/bin/python3"
     system_prompt: SystemPrompt | None = None
     withheld: tuple[str, ...] = ()
-    mcp: tuple[McpServer, ...] = ()
+    mcp: tuple[Server, ...] = ()
     tool_command: ToolCommand | None = None
+    skills: str | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
     extra_args: tuple[str, ...] = ()
     resume: str | None = None
     context_tokens: int = 131_072
@@ -102,7 +100,8 @@ class Trace:
 class Plan:
     """How an activation is run: files that are written first (path to content, mode 0600), what is started, and what it will write.
 
-    `programs` are files that can be run (mode 0700), `starts` the words of the command that what is started starts in its turn.
+    `programs` are files that can be run (mode 0700), `starts` the words of the command that what is started starts in its turn;
+    `copied` are directories of the machine, and where what is in them is copied to.
 
     The first trace tells the conversation, the others what it leaves out.
     """
@@ -113,6 +112,7 @@ class Plan:
     files: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
     starts: tuple[str, ...] = ()
+    copied: Mapping[str, str] = field(default_factory=dict)
     stdin: str | None = None
 
 
@@ -131,7 +131,10 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Harness:
-    """One harness. `plan` may rely on what `plan_for` has checked: that only what it declares is asked of it."""
+    """One harness. `plan` may rely on what `plan_for` has checked: that only what it declares is asked of it.
+
+    `finds_skills` if it tells its model of those in `SKILLS`.
+    """
 
     name: str
     packages: tuple[Package, ...]
@@ -144,6 +147,7 @@ class Harness:
     grants: frozenset[Literal["model", "mcp", "http"]] = frozenset({"model"})
     prompt_by: Literal["stdin", "argument"] = "stdin"
     resumes: bool = False
+    finds_skills: bool = False
     memory_mib: int = 1024
     processes: int = 256
 
@@ -152,7 +156,9 @@ def plan_for(harness: Harness, activation: Activation) -> Plan:
     """Return how `activation` is run by `harness`; raises `Unsupported` for what it has no way to do."""
     for cannot in _undeclared(harness, activation):
         raise Unsupported(f"{harness.name} cannot {cannot}")
-    plan = with_tool_command(harness.plan(activation), activation)
+    plan = with_checked_servers(with_tool_command(harness.plan(activation), activation), activation)
+    if activation.skills:
+        plan = replace(plan, copied={activation.skills: f"{activation.home}/{SKILLS}"})
     for cannot in _impossible(plan):
         raise Unsupported(f"{harness.name} cannot {cannot}")
     return plan
@@ -172,6 +178,24 @@ def with_tool_command(plan: Plan, activation: Activation) -> Plan:
     )
 
 
+def with_checked_servers(plan: Plan, activation: Activation) -> Plan:
+    """Return the plan with a look at each required server in the same process, before it becomes the program."""
+    wanted: list[dict[str, object]] = [
+        {"name": server.name, **entry_of(server)} for server in activation.mcp if server.required
+    ]
+    if activation.tool_command and activation.tool_command.required:
+        wanted.append({"name": "gym-tool", "url": activation.tool_command.url, "is_plain": True})
+    if not wanted:
+        return plan
+    script, servers = f"{activation.home}/bin/server_check.py", f"{activation.home}/bin/servers.json"
+    said = json.dumps({"servers": wanted, "within_s": CHECKED_WITHIN_S})
+    return replace(
+        plan,
+        argv=("/usr/bin/env", "python3", "-I", "-S", script, servers, *plan.argv),
+        files={**plan.files, script: SERVER_CHECK.read_text(), servers: said},
+    )
+
+
 def _undeclared(harness: Harness, activation: Activation) -> Iterator[str]:
     """Yield what a harness is asked for that it does not say it can do."""
     if activation.system_prompt and activation.system_prompt.mode not in harness.system_prompts:
@@ -182,6 +206,8 @@ def _undeclared(harness: Harness, activation: Activation) -> Iterator[str]:
         yield "use MCP servers"
     if activation.tool_command and "http" not in harness.grants:
         yield "call tools by a command of its shell"
+    if activation.skills and not harness.finds_skills:
+        yield "be given skills"
     for server in activation.mcp:
         if not SERVER_NAME.fullmatch(server.name):
             yield f"be given an MCP server called {server.name!r}: lower-case letters, digits and `_`"
@@ -203,8 +229,9 @@ def _impossible(plan: Plan) -> Iterator[str]:
 
 
 def environment_of(activation: Activation, more: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a harness: what every program expects, nothing of this host, and `more`."""
+    """Return the environment of a harness: its task's, what every program expects, nothing of this host, and `more`."""
     return {
+        **activation.variables,
         "PATH": "/usr/local/bin:/usr/bin:/bin",
         "HOME": activation.home,
         "TMPDIR": "/tmp",  # noqa: S108  in the machine

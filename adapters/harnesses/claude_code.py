@@ -9,7 +9,6 @@ from typing import Final
 
 from adapters.harnesses.base import (
     NO_KEY,
-    SERVER_SLACK_S,
     Activation,
     Harness,
     Package,
@@ -19,6 +18,7 @@ from adapters.harnesses.base import (
     environment_of,
 )
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of, word
+from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
     Compacted,
     Finished,
@@ -61,7 +61,7 @@ def plan(activation: Activation) -> Plan:
     system = activation.system_prompt
     flag = {"append": "--append-system-prompt", "replace": "--system-prompt"}
     servers = {
-        server.name: {"type": "http", "url": server.url, "headers": dict(server.headers)} for server in activation.mcp
+        server.name: entry_of(server, remote={"type": "http"}, local={"type": "stdio"}) for server in activation.mcp
     }
     kept = [tool for tool in TOOLS if tool not in activation.withheld]
     argv = (
@@ -72,10 +72,10 @@ def plan(activation: Activation) -> Plan:
         *(("--mcp-config", f"{home}/mcp.json", "--strict-mcp-config") if servers else ()),
         *(("--resume", activation.resume) if activation.resume else ()), *activation.extra_args,
     )  # fmt: skip
-    longest_s = max((server.timeout_s for server in activation.mcp), default=0.0)
+    longest_s = max((server.waits_s for server in activation.mcp), default=0.0)
     variables = {
         **SWITCHES,
-        **({"MCP_TOOL_TIMEOUT": f"{(longest_s + SERVER_SLACK_S) * 1000:.0f}"} if servers else {}),
+        **({"MCP_TOOL_TIMEOUT": f"{longest_s * 1000:.0f}"} if servers else {}),
         **dict.fromkeys(MODELS, activation.model),
         "ANTHROPIC_BASE_URL": activation.base_url,
         "ANTHROPIC_AUTH_TOKEN": NO_KEY,

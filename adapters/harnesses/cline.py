@@ -9,6 +9,7 @@ from typing import Final
 
 from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of
+from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
     Finished,
     Item,
@@ -61,7 +62,7 @@ def plan(activation: Activation) -> Plan:
     }
     if activation.mcp:
         servers = {
-            server.name: {"type": "streamableHttp", "url": server.url, "headers": dict(server.headers)}
+            server.name: entry_of(server, remote={"type": "streamableHttp"}, local={"type": "stdio"})
             for server in activation.mcp
         }
         files[f"{home}/settings/cline_mcp_settings.json"] = json.dumps({"mcpServers": servers})
@@ -153,5 +154,6 @@ CLINE: Final = Harness(
     system_prompts=frozenset({"replace"}),
     grants=frozenset({"model", "mcp"}),
     prompt_by="argument",
+    finds_skills=True,
     memory_mib=1024,
 )

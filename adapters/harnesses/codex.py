@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from adapters.harnesses.base import (
     NO_KEY,
-    SERVER_SLACK_S,
     Activation,
     Harness,
     Package,
@@ -18,6 +17,7 @@ from adapters.harnesses.base import (
     environment_of,
 )
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of, word
+from adapters.harnesses.servers import LocalServer, Server
 from adapters.harnesses.trajectory import (
     Compacted,
     Finished,
@@ -103,15 +103,30 @@ def _config(activation: Activation, home: str) -> str:
         "[features]\nplugins = false\napps = false",
     ]
     for server in activation.mcp:
-        lines += [
-            f"[mcp_servers.{server.name}]",
-            f"url = {_quoted(server.url)}",
-            'default_tools_approval_mode = "approve"',
-            f"tool_timeout_sec = {server.timeout_s + SERVER_SLACK_S:g}",
-            f"[mcp_servers.{server.name}.http_headers]",
-            *(f"{_quoted(name)} = {_quoted(value)}" for name, value in server.headers.items()),
-        ]
+        lines += _server(server)
     return "\n".join(lines) + "\n"
+
+
+def _server(server: Server) -> list[str]:
+    lines = [
+        f"[mcp_servers.{server.name}]",
+        'default_tools_approval_mode = "approve"',
+        f"tool_timeout_sec = {server.waits_s:g}",
+        f"required = {'true' if server.required else 'false'}",
+    ]
+    if isinstance(server, LocalServer):
+        lines += [f"command = {_quoted(server.command)}", f"args = [{', '.join(map(_quoted, server.args))}]"]
+        return [*lines, f"[mcp_servers.{server.name}.env]", *_pairs(server.variables)]
+    return [
+        *lines,
+        f"url = {_quoted(server.url)}",
+        f"[mcp_servers.{server.name}.http_headers]",
+        *_pairs(server.headers),
+    ]
+
+
+def _pairs(values: Mapping[str, str]) -> list[str]:
+    return [f"{_quoted(name)} = {_quoted(value)}" for name, value in values.items()]
 
 
 def _quoted(text: str) -> str:
@@ -233,5 +248,6 @@ CODEX: Final = Harness(
     withholds=frozenset(WITHHOLDABLE),
     grants=frozenset({"model", "mcp"}),
     resumes=True,
+    finds_skills=True,
     memory_mib=512,
 )

@@ -9,6 +9,7 @@ from typing import Final
 
 from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
 from adapters.harnesses.readers import LineReader, Record, as_text, number, word
+from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
     Compacted,
     Finished,
@@ -85,7 +86,9 @@ def plan(activation: Activation) -> Plan:
         files[f"{home}/agents/gym-bus.agent.md"] = head + activation.system_prompt.text
     if activation.mcp:
         servers = {
-            server.name: {"type": "http", "url": server.url, "headers": dict(server.headers), "tools": ["*"]}
+            server.name: entry_of(
+                server, remote={"type": "http", "tools": ["*"]}, local={"type": "local", "tools": ["*"]}
+            )
             for server in activation.mcp
         }
         files[f"{home}/mcp.json"] = json.dumps({"mcpServers": servers})
@@ -195,5 +198,6 @@ COPILOT: Final = Harness(
     system_prompts=frozenset({"append"}),
     grants=frozenset({"model", "mcp"}),
     resumes=True,
+    finds_skills=True,
     memory_mib=2048,
 )

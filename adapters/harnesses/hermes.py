@@ -9,6 +9,7 @@ from typing import Final
 
 from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
 from adapters.harnesses.readers import LineReader, Record, as_text, number
+from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
     Finished,
     Item,
@@ -47,9 +48,7 @@ def plan(activation: Activation) -> Plan:
         "memory": {"memory_enabled": False, "user_profile_enabled": False},
     }
     if activation.mcp:
-        config["mcp_servers"] = {
-            server.name: {"url": server.url, "headers": dict(server.headers)} for server in activation.mcp
-        }
+        config["mcp_servers"] = {server.name: entry_of(server) for server in activation.mcp}
     toolsets = ",".join(("terminal", "file", *(server.name for server in activation.mcp)))
     argv = (
         activation.python, f"{home}/runner.py", f"{home}/state.db", QUERY,

@@ -28,5 +28,6 @@ KILO: Final = Harness(
     withholds=frozenset((*TOOLS, *MORE_TOOLS)),
     grants=frozenset({"model", "mcp"}),
     resumes=True,
+    finds_skills=True,
     memory_mib=2048,
 )

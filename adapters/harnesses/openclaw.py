@@ -12,6 +12,7 @@ from typing import Final
 from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
 from adapters.harnesses.pi import interpret
 from adapters.harnesses.readers import LineReader, Record, number, text_of
+from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import Complained, Item, SessionNamed, ToolAsked, ToolDone, complaint
 
 SCRIPT: Final = "node_modules/openclaw/openclaw.mjs"
@@ -97,8 +98,7 @@ def _config(activation: Activation) -> Record:
     if activation.mcp:
         config["mcp"] = {
             "servers": {
-                server.name: {"url": server.url, "transport": "streamable-http", "headers": dict(server.headers)}
-                for server in activation.mcp
+                server.name: entry_of(server, remote={"transport": "streamable-http"}) for server in activation.mcp
             }
         }
     return config

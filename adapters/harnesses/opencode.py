@@ -9,7 +9,6 @@ from typing import Final
 
 from adapters.harnesses.base import (
     NO_KEY,
-    SERVER_SLACK_S,
     Activation,
     Harness,
     Package,
@@ -19,6 +18,7 @@ from adapters.harnesses.base import (
     environment_of,
 )
 from adapters.harnesses.readers import LineReader, Record, as_text, number
+from adapters.harnesses.servers import LocalServer, Server, entry_of
 from adapters.harnesses.trajectory import (
     Finished,
     Item,
@@ -92,17 +92,16 @@ def _config(activation: Activation, agent: str) -> Record:
     if activation.system_prompt:
         config["agent"] = {agent: {"prompt": activation.system_prompt.text}}
     if activation.mcp:
-        config["mcp"] = {
-            server.name: {
-                "type": "remote",
-                "url": server.url,
-                "headers": dict(server.headers),
-                "oauth": False,
-                "timeout": round((server.timeout_s + SERVER_SLACK_S) * 1000),
-            }
-            for server in activation.mcp
-        }
+        config["mcp"] = {server.name: _server(server) for server in activation.mcp}
     return config
+
+
+def _server(server: Server) -> Record:
+    timeout_ms = round(server.waits_s * 1000)
+    if isinstance(server, LocalServer):
+        command = [server.command, *server.args]
+        return {"type": "local", "command": command, "environment": dict(server.variables), "timeout": timeout_ms}
+    return entry_of(server, remote={"type": "remote", "oauth": False, "timeout": timeout_ms})
 
 
 def reader() -> LineReader:
@@ -177,5 +176,6 @@ OPENCODE: Final = Harness(
     withholds=frozenset(TOOLS),
     grants=frozenset({"model", "mcp"}),
     resumes=True,
+    finds_skills=True,
     memory_mib=2048,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from adapters.harnesses import server_check
 from schemas.base import Frozen
 from schemas.events import LaunchEnded, LaunchSettled
 from schemas.harnesses import ToldItem
@@ -60,6 +61,8 @@ def outcome(  # noqa: PLR0911  one return a case
         return Failure(kind="agent_timeout", message=message)
     if settled.failure is not None:
         return settled.failure
+    if unreached := _unreached(ended, settled):
+        return Failure(kind="tool_unreachable", message=unreached, stage="seed")
     complaint = seen.complaint if seen.complaint and seen.complaint.is_final else None
     if complaint is not None and complaint.name == "steps" and answered:
         return Evidence(answer=seen.answer, stop_reason="max_steps", turns=answered)
@@ -70,6 +73,13 @@ def outcome(  # noqa: PLR0911  one return a case
     if answered == 0:
         return Failure(kind="agent_failed", message="the agent's program ended well, and the model was never heard")
     return Evidence(answer=seen.answer, stop_reason="stop", turns=answered)
+
+
+def _unreached(ended: LaunchEnded, settled: LaunchSettled) -> str | None:
+    """Return which required server was not reached, if that is why the program was never begun."""
+    if ended.exit_code != server_check.UNREACHED or settled.calls:
+        return None
+    return next((line[:STDERR_SHOWN] for line in ended.stderr.splitlines() if line.startswith(server_check.SAID)), None)
 
 
 def _ended_badly(ended: LaunchEnded, seen: Seen) -> str:

@@ -9,7 +9,6 @@ from typing import Final
 
 from adapters.harnesses.base import (
     NO_KEY,
-    SERVER_SLACK_S,
     Activation,
     Harness,
     Package,
@@ -19,6 +18,7 @@ from adapters.harnesses.base import (
     environment_of,
 )
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of, word
+from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
     Compacted,
     Finished,
@@ -70,12 +70,7 @@ def plan(activation: Activation) -> Plan:
     }
     variables = {"PI_CODING_AGENT_DIR": home, "PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"}
     servers = {
-        server.name: {
-            "url": server.url,
-            "headers": dict(server.headers),
-            "timeout": round(server.timeout_s + SERVER_SLACK_S),
-            "exposure": "direct",
-        }
+        server.name: {**entry_of(server), "timeout": round(server.waits_s), "exposure": "direct"}
         for server in activation.mcp
     }
     return Plan(
@@ -167,5 +162,6 @@ PI: Final = Harness(
     withholds=frozenset(TOOLS),
     grants=frozenset({"model", "mcp"}),
     resumes=True,
+    finds_skills=True,
     memory_mib=1024,
 )

@@ -9,6 +9,7 @@ from typing import Final
 
 from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of
+from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
     Finished,
     Item,
@@ -74,7 +75,7 @@ def _settings(activation: Activation) -> Record:
     }
     if activation.mcp:
         settings["mcpServers"] = {
-            server.name: {"httpUrl": server.url, "headers": dict(server.headers), "trust": True}
+            server.name: entry_of(server, url="httpUrl", remote={"trust": True}, local={"trust": True})
             for server in activation.mcp
         }
     return settings
@@ -159,5 +160,6 @@ QWEN: Final = Harness(
     withholds=frozenset(TOOLS),
     grants=frozenset({"model", "mcp"}),
     resumes=True,
+    finds_skills=True,
     memory_mib=4096,
 )

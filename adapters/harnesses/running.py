@@ -6,7 +6,7 @@ import asyncio
 import shlex
 import tempfile
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -43,7 +43,7 @@ async def begin(
         stdin=stdin,
     )
     await _all(
-        _ready(box, launch_id, cwd),
+        _ready(box, launch_id, cwd, plan.copied),
         launch.bring(order),
         *(put_text(box, content, path) for path, content in files.items()),
         *(put_text(box, content, path, mode=0o700) for path, content in plan.programs.items()),
@@ -52,11 +52,16 @@ async def begin(
     return launch
 
 
-async def _ready(box: LaunchBox, launch_id: str, cwd: str) -> None:
+async def _ready(box: LaunchBox, launch_id: str, cwd: str, copied: Mapping[str, str]) -> None:
     await prepare(box)
     made = await box.exec(f"mkdir -p {shlex.quote(cwd)}", key=f"{launch_id}:cwd", timeout_s=PUT_WITHIN_S)
     if made.exit_code != 0:
         raise Permanent(f"launch {launch_id}: {cwd} is no directory: {made.output.strip()[-200:]}")
+    for number, (source, place) in enumerate(copied.items()):
+        copy = f"mkdir -p {shlex.quote(place)} && cp -R {shlex.quote(source)}/. {shlex.quote(place)}"
+        done = await box.exec(copy, key=f"{launch_id}:copy{number}", timeout_s=PUT_WITHIN_S)
+        if done.exit_code != 0:
+            raise Permanent(f"launch {launch_id}: {source} cannot be copied: {done.output.strip()[-200:]}")
 
 
 async def _all(*works: Coroutine[Any, Any, None]) -> None:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from schemas.base import Answer, Event
 from schemas.harnesses import Program, ToldItem
+from schemas.tasks import McpServer
 from schemas.values import Failure
 
 
@@ -17,7 +18,8 @@ class LaunchRequested(Event):
     In a sandbox that follows one that was lost it begins the activation anew, and is given the answers that are recorded for it. The
     program is given `prompt`, and `system_prompt` as the agent's configuration says, and `timeout_s` to end. `model` is what it
     calls the model. Its token for the gateway is made where it is launched, and is in no event. The tools of its task are MCP servers
-    to it, by the names of `mcp_grants`; with `has_tool_command`, it is given a command that calls them. `resume` is the program's own
+    to it, by the names of `mcp_grants`; with `has_tool_command`, it is given a command that calls them. Those `required`, and the
+    task's own `mcp_servers`, list their tools before it begins. It finds the skills in `skills_dir`. `resume` is the program's own
     session, of the activation before, with which it goes on.
     """
 
@@ -34,6 +36,9 @@ class LaunchRequested(Event):
     right: int | None = None
     mcp_grants: tuple[str, ...] = ()
     has_tool_command: bool = False
+    required: tuple[str, ...] = ()
+    mcp_servers: tuple[McpServer, ...] = ()
+    skills_dir: str | None = None
     resume: str | None = None
 
 

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import time
+import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
+from adapters.harnesses.table import HARNESSES
+from schemas.conversation import Request, ToolResult, ToolUse
 from schemas.events import (
     ActivationFailed,
+    LaunchRequested,
     SandboxCreated,
     SandboxRequested,
+    SessionFailed,
     SessionRequested,
     ToolCallRequested,
     VerdictIssued,
 )
-from tests.e2e.test_agent_programs import model_at
-from tests.support.engine import needs_engine
-from tests.support.model_script import ModelScript
+from tests.e2e.test_agent_programs import MODELS, model_at
+from tests.support.engine import needs_engine, python_image
+from tests.support.model_script import ModelScript, call_of
 from tests.support.real_run import REPOSITORY, RealRun
 
 pytestmark = needs_engine
@@ -31,6 +38,11 @@ FOLDERS: Final = REPOSITORY / "tests/harbor_tasks"
 NAMES: Final = ("dockerfile", "hacked", "mcp", "plain", "separate")
 HACKS: Final = sorted(path.stem for path in (FOLDERS / "hacked/hacks").iterdir())
 BUILT_WITHIN_S: Final = 200.0
+PROGRAMS: Final = {"GYM_BUS_PROGRAMS_DIR": str(REPOSITORY / ".gym-bus")}
+
+
+def takes_servers(name: str) -> bool:
+    return "mcp" in HARNESSES[name].grants and name != "codex_agent"
 
 
 @pytest.fixture
@@ -132,10 +144,10 @@ def test_what_grades_a_task_never_enters_the_agents_machine(run: RealRun) -> Non
 
 def test_a_task_that_an_agent_cannot_be_given_is_refused_before_anything_starts(run: RealRun) -> None:
     for folder, words in (
-        ("mcp", "tools by MCP (weather), which codex_agent cannot be given yet"),
+        ("mcp", "tools by MCP (weather), which mini_swe_agent cannot be given; those that can: claude_code_agent"),
         (".", "mcp: it offers"),
     ):
-        done = run.cli("eval", "run", str(FOLDERS / folder), "--agent", "codex")
+        done = run.cli("eval", "run", str(FOLDERS / folder), "--agent", "mini_swe")
         assert done.returncode == 2, done.stdout
         assert words in done.stderr
     done = run.cli("eval", "run", str(FOLDERS), "--agent", "nobody")
@@ -165,20 +177,98 @@ def test_a_killed_run_of_a_folder_goes_on(run: RealRun) -> None:
 
 async def test_a_program_does_a_task_of_a_folder(tmp_path: Path) -> None:
     """Codex works in the task's own directory, as the task says how long; its work is graded by the task's tests."""
-    run = RealRun(tmp_path, {"GYM_BUS_PROGRAMS_DIR": str(REPOSITORY / ".gym-bus")})
+    run = RealRun(tmp_path, PROGRAMS)
     task = run.directory / "greet"
     shutil.copytree(FOLDERS / "plain", task)
     (task / "tests/test.sh").write_text(
         "grep -q 'hello from here' /app/hello.txt && echo 1 >/logs/verifier/reward.txt\n"
     )
-    (task / "task.toml").write_text("[agent]\ntimeout_sec = 345.0\n")
+    (task / "task.toml").write_text("[agent]\ntimeout_sec = 345.0\n[environment]\nenv = {PLACE = 'here'}\n")
+    script = ModelScript("responses", ('echo "hello from $PLACE" >hello.txt',))
     try:
-        async with model_at("responses", ModelScript("responses")) as (url, _):
+        async with model_at("responses", script) as (url, _):
             model = ("--model", "some-model", "--model-url", f"{url}/v1", "model.api=responses")
             rows = await asyncio.to_thread(asked, run, task, "codex", *model)
         assert [(name, row["reward"], row["state"]) for name, row in rows.items()] == [("greet", 1.0, "scored")]
         events = await run._events()
         (session,) = [event.data for event in events if isinstance(event.data, SessionRequested)]
         assert (session.agent.type, session.agent.timeout_s, session.solution) == ("codex_agent", 345.0, None)
+    finally:
+        await asyncio.to_thread(run.stop)
+
+
+@dataclass(frozen=True)
+class WeatherScript(ModelScript):
+    """Asks the tool `weather`, whatever the harness calls it, then writes the word that it said to a file."""
+
+    commands: tuple[str, ...] = ("weather", "")
+
+    def _call(self, call_id: str, request: Request, command: str) -> ToolUse:
+        if command:
+            return call_of(request, call_id, command, city="Oslo")
+        said = [part.model_dump_json() for turn in request.turns for part in turn.parts if isinstance(part, ToolResult)]
+        found = re.search(r"rain", said[-1])
+        return super()._call(call_id, request, f"echo {found[0] if found else 'nothing'} >weather.txt")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["codex_agent", *(pytest.param(name, marks=pytest.mark.harness) for name in HARNESSES if takes_servers(name))],
+)
+async def test_a_program_does_a_task_with_a_server_of_tools(tmp_path: Path, name: str) -> None:
+    """The server that the folder brings along runs in the agent's sandbox, and what it said is what the task wants to be written.
+
+    Where it cannot be started no model is asked, and that is no reward; the failure says which it was, and why.
+    """
+    run, dialect = RealRun(tmp_path, PROGRAMS), HARNESSES[name].dialect
+    shutil.copytree(FOLDERS / "mcp", tmp_path / "tasks/good")
+    shutil.copytree(FOLDERS / "mcp", tmp_path / "tasks/without")
+    (tmp_path / "tasks/without/task.toml").write_text(
+        "[[environment.mcp_servers]]\nname = 'Weather'\ntransport = 'stdio'\ncommand = 'no-such-server'\n"
+    )
+    try:
+        async with model_at(dialect, WeatherScript(dialect)) as (url, upstream):
+            where = url if dialect == "messages" else f"{url}/v1"
+            model = ("--model", "some-model", "--model-url", where, *MODELS[dialect], "agent.timeout_s=150")
+            rows = await asyncio.to_thread(asked, run, tmp_path / "tasks", name, *model)
+        assert (rows["good"]["reward"], rows["good"]["state"]) == (1.0, "scored")
+        assert (rows["without"]["state"], rows["without"]["failure_kind"]) == ("exhausted", "tool_unreachable")
+        assert len([body for body in upstream.bodies if "input" in body or "messages" in body]) == 3
+        events = await run._events()
+        launches = [e.data for e in events if isinstance(e.data, LaunchRequested)]
+        assert {server.name for launch in launches for server in launch.mcp_servers} == {"weather", "Weather"}
+        (failed,) = [e.data.failure for e in events if isinstance(e.data, SessionFailed)]
+        assert failed.stage == "seed"
+        assert "weather: " in failed.message
+        assert "no-such-server" in failed.message
+    finally:
+        await asyncio.to_thread(run.stop)
+
+
+@pytest.mark.harness
+async def test_an_image_brings_along_a_server_and_skills(tmp_path: Path) -> None:
+    """Both lie in the task's own image: the model is told of the skill, and the server is started from there."""
+    image = await asyncio.to_thread(python_image)
+    run, task = RealRun(tmp_path, PROGRAMS), tmp_path / "task"
+    shutil.copytree(FOLDERS / "mcp", task)
+    (server,) = tomllib.loads((task / "task.toml").read_text())["environment"]["mcp_servers"]
+    code = server["args"][1].replace('"rain"', '__import__("os").environ["SKY"]')
+    skill = task / "environment/skills/umbrellas/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: umbrellas\ndescription: When to take a gentle umbrella.\n---\n\nIf it rains.\n")
+    (task / "environment/server.py").write_text(code)
+    (task / "environment/Dockerfile").write_text(
+        f"FROM {image}\nWORKDIR /app\nCOPY skills /skills\nCOPY server.py /opt/weather/server.py\n"
+    )
+    (task / "task.toml").write_text(
+        "[environment]\nenv = {SKY = 'rain'}\nskills_dir = '/skills'\n[[environment.mcp_servers]]\nname = 'weather'\n"
+        "transport = 'stdio'\ncommand = 'python3'\nargs = ['/opt/weather/server.py']\n"
+    )
+    try:
+        async with model_at("responses", WeatherScript("responses")) as (url, upstream):
+            model = ("--model", "some-model", "--model-url", f"{url}/v1", "model.api=responses")
+            rows = await asyncio.to_thread(asked, run, task, "codex", *model)
+        assert [(row["reward"], row["state"]) for row in rows.values()] == [(1.0, "scored")], rows
+        assert "When to take a gentle umbrella." in json.dumps(upstream.bodies)
     finally:
         await asyncio.to_thread(run.stop)

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from adapters.harnesses.table import HARNESSES, installed_for
 from tests.e2e.test_agent_programs import asked, model_at, rows, write_task
 from tests.support.acp_agents import configured, opencode
-from tests.support.engine import USER
+from tests.support.engine import USER, python_image
 from tests.support.model_script import SCRIPTS, ModelScript
 from tests.support.real_run import REPOSITORY, RealRun
 
 pytestmark = pytest.mark.harness
-IMAGE: Final = "gymbus/python:1"
 
 
 @pytest.fixture(scope="module")
 def image() -> str:
     """Return the image, which is made at first use: a minute or two."""
-    subprocess.run(["sh", str(REPOSITORY / "scripts/python_image")], check=True, timeout=900)
-    return IMAGE
+    return python_image()
 
 
 @pytest.fixture
@@ -40,12 +36,12 @@ async def run(tmp_path: Path, image: str) -> AsyncIterator[RealRun]:
 
 
 @pytest.mark.parametrize("name", sorted([*HARNESSES, "acp_agent"]))
-async def test_a_program_does_a_task_in_a_container(run: RealRun, name: str) -> None:
+async def test_a_program_does_a_task_in_a_container(run: RealRun, image: str, name: str) -> None:
     """Through the door to the gateway, without a network, as a user without rights; its files are graded in a fresh container."""
     dialect = installed_for(name).dialect
     more = configured(run.directory, opencode()) if name == "acp_agent" else ()
     script = ModelScript(dialect, SCRIPTS[name]) if name in SCRIPTS else ModelScript(dialect)
-    container = ("sandbox.type=docker", f"sandbox.image={IMAGE}", f"sandbox.user={USER}")
+    container = ("sandbox.type=docker", f"sandbox.image={image}", f"sandbox.user={USER}")
     async with model_at(dialect, script) as (url, upstream):
         done = await asyncio.to_thread(run.cli, *asked(run, name, url, *container, *more), timeout_s=400)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -18,7 +18,7 @@ from schemas.events.context import EditedMessage
 from schemas.harnesses import AgentPackage, Continuation, PiAgent, ToldItem
 from schemas.ids import RUN_LEVEL
 from schemas.readiness import GatewayDoor, Install
-from schemas.tasks import DoneActivation, Evidence, Solution, Staged, TaskInput
+from schemas.tasks import DoneActivation, Evidence, McpServer, Solution, Staged, TaskInput
 from schemas.tokens import CallTokens
 from schemas.values import AskedAgain, BlobRef, Failure, Message, NetworkAttempt, Party, Sampling, ToolCall, Usage
 
@@ -39,6 +39,10 @@ _TURN = Turn(
 )
 _BLOB: Final = BlobRef(sha256="ab" * 32, size=12, media_type="application/jsonl")
 _EVIDENCE: Final = Evidence(answer="<answer>4</answer>", stop_reason="stop", turns=3, files=_BLOB, refused="too much")
+_SERVERS: Final = (
+    McpServer(name="near", transport="stdio", command="python3", args=("-c", ODD_TEXT)),
+    McpServer(name="far", transport="streamable-http", url="http://127.0.0.1:8000/mcp", headers={"x-run": "r1"}),
+)
 _TASK: Final = TaskInput(
     task_id="sum/3",
     messages=(Message(role="user", content=ODD_TEXT),),
@@ -46,6 +50,8 @@ _TASK: Final = TaskInput(
     hands_in="files",
     tools=(TaskTool(name="note", description=ODD_TEXT, parameters={"type": "object"}),),
     grants=(ToolGrant(name="task_tools", kind="http", required=False),),
+    mcp_servers=_SERVERS,
+    skills_dir="/skills",
 )
 _ENVIRONMENT: Final = Environment(
     tools={
@@ -374,6 +380,9 @@ _ALL: Final[tuple[Event, ...]] = (
         right=3,
         mcp_grants=("task_tools",),
         has_tool_command=True,
+        required=("task_tools",),
+        mcp_servers=_SERVERS,
+        skills_dir="/skills",
         resume="s-1",
     ),
     events.LaunchTold(launch_id="q", part=4, items=_TOLD),

@@ -68,13 +68,11 @@ class ModelScript:
         return Reply(dialect=self.dialect, id=reply_id, model="scripted", parts=parts, stop_reason=reason, usage=USAGE)
 
 
-class EchoScript(ModelScript):
-    """Calls the tool `echo` of an MCP server, whatever the harness calls it, then is done."""
-
-    def _call(self, call_id: str, request: Request, command: str) -> ToolUse:
-        offered = [tool for tool in request.tools or () if isinstance(tool, Tool)]
-        tool = next(tool for tool in offered if tool.name.endswith("echo"))
-        return ToolUse(id=call_id, name=tool.name, arguments=json.dumps({"text": command}), namespace=tool.namespace)
+def call_of(request: Request, call_id: str, name: str, **arguments: str) -> ToolUse:
+    """Return a call of a tool of an MCP server, whatever the harness calls it."""
+    offered = [tool for tool in request.tools or () if isinstance(tool, Tool)]
+    tool = next(tool for tool in offered if tool.name.endswith(name))
+    return ToolUse(id=call_id, name=tool.name, arguments=json.dumps(arguments), namespace=tool.namespace)
 
 
 def shell_of(request: Request) -> Tool:

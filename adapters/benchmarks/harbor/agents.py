@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from adapters.harnesses.offered import why_not_offered
 from schemas.config import AgentConfig
 from schemas.harnesses import NopAgent, OracleAgent
 from schemas.tasks import Task
@@ -12,7 +13,7 @@ ROOT: Final = frozenset({"root", "0"})
 SUFFIX: Final = "_agent"
 
 
-def why_not(task: Task, agent: AgentConfig) -> str | None:  # noqa: PLR0911  one return a reason
+def why_not(task: Task, agent: AgentConfig) -> str | None:
     """Return why an agent cannot be given a task, with who can; None if it can."""
     if isinstance(agent, NopAgent):
         return None
@@ -23,9 +24,4 @@ def why_not(task: Task, agent: AgentConfig) -> str | None:  # noqa: PLR0911  one
     allowed = {name.removesuffix(SUFFIX) for name in task.agents}
     if allowed and agent.type.removesuffix(SUFFIX) not in allowed:
         return f"its dataset allows {', '.join(sorted(task.agents))}, and not {agent.type}"
-    if task.mcp_servers:
-        names = ", ".join(server.name for server in task.mcp_servers)
-        return f"it offers tools by MCP ({names}), which {agent.type} cannot be given yet; oracle_agent and nop_agent need none"
-    if task.skills_dir:
-        return f"it has skills in {task.skills_dir}, which {agent.type} cannot be given yet; oracle_agent and nop_agent need none"
-    return None
+    return why_not_offered(agent, task.input)

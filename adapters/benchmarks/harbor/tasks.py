@@ -128,6 +128,11 @@ class _Reading:
             task_id=self._name,
             messages=(Message(role="user", content=self._instruction()),),
             hands_in="machine" if whole else "files",
+            mcp_servers=tuple(
+                McpServer(**server.model_dump(exclude=set(server.model_extra or {})))
+                for server in environment.mcp_servers
+            ),
+            skills_dir=environment.skills_dir,
         )
         agent_reach = (
             self._reach(agent) if agent.network_mode or agent.allow_internet is not None else self._reach(environment)
@@ -141,11 +146,6 @@ class _Reading:
             grading=self._grading(workspace),
             timeout_s=None if agent.timeout_sec is None else self._in_time(agent.timeout_sec),
             agents=self._gym.allowed_agents,
-            mcp_servers=tuple(
-                McpServer(**server.model_dump(exclude=set(server.model_extra or {})))
-                for server in environment.mcp_servers
-            ),
-            skills_dir=environment.skills_dir,
             user=agent.user,
             solution=self._solution(),
         )

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from adapters.benchmarks.harbor.files import text_of
 from gym_bus.errors import BadTaskset
+from schemas.tasks import MCP_SERVERS_MAX
 
 TOML_MAX_BYTES: Final = 256 * 1024
 DIGITS: Final = re.compile(r"[0-9]{1,100}")
@@ -90,8 +91,8 @@ class Environment(Network):
     gpu_types: tuple[str, ...] | None = None
     tpu: dict[str, Any] | None = None
     env: Variables = Field(default_factory=dict)
-    mcp_servers: tuple[Server, ...] = ()
-    skills_dir: str | None = None
+    mcp_servers: tuple[Server, ...] = Field(default=(), max_length=MCP_SERVERS_MAX)
+    skills_dir: str | None = Field(default=None, pattern=r"^(/[A-Za-z0-9_.-]+)+/?$")
     healthcheck: dict[str, Any] | None = None
     workdir: str | None = None
 

@@ -13,10 +13,12 @@ from typing import Any
 from acp import PROTOCOL_VERSION, RequestError, spawn_agent_process, text_block  # type: ignore[import-not-found]
 from acp.schema import (  # type: ignore[import-not-found]
     ClientCapabilities,
+    EnvVariable,
     FileSystemCapabilities,
     HttpHeader,
     HttpMcpServer,
     Implementation,
+    McpServerStdio,
 )
 
 from adapters.harnesses.acp_driver.client import Client
@@ -33,6 +35,15 @@ class CannotDo(Exception):
     """The agent lacks what is asked of it."""
 
 
+def server_of(one: dict[str, Any]) -> HttpMcpServer | McpServerStdio:
+    """Return a server of tools as the protocol has it."""
+    if "url" in one:
+        headers = [HttpHeader(name=name, value=value) for name, value in one["headers"].items()]
+        return HttpMcpServer(type="http", name=one["name"], url=one["url"], headers=headers)
+    variables = [EnvVariable(name=name, value=value) for name, value in one.get("env", {}).items()]
+    return McpServerStdio(name=one["name"], command=one["command"], args=one["args"], env=variables)
+
+
 async def session_with(agent: Any, said: dict[str, Any]) -> str:
     """Return the id of a session that is ready for a prompt: a new one, or that which is gone on with."""
     allowed = ClientCapabilities(fs=FileSystemCapabilities(read_text_file=True, write_text_file=True), terminal=True)
@@ -40,7 +51,7 @@ async def session_with(agent: Any, said: dict[str, Any]) -> str:
     able = await agent.initialize(protocol_version=PROTOCOL_VERSION, client_capabilities=allowed, client_info=me)
     if able.protocol_version != PROTOCOL_VERSION:
         raise CannotDo(f"the agent speaks version {able.protocol_version} of the protocol, not {PROTOCOL_VERSION}")
-    if said["mcp"] and not able.agent_capabilities.mcp_capabilities.http:
+    if any("url" in one for one in said["mcp"]) and not able.agent_capabilities.mcp_capabilities.http:
         raise CannotDo(
             "the agent has no client for MCP over HTTP, and is granted tools by it: set agent.tools_by=command"
         )
@@ -48,15 +59,7 @@ async def session_with(agent: Any, said: dict[str, Any]) -> str:
         raise CannotDo("the agent cannot load a session (loadSession), and agent.resumes says that it can")
     if said["authenticate"]:
         await agent.authenticate(method_id=said["authenticate"])
-    servers = [
-        HttpMcpServer(
-            type="http",
-            name=one["name"],
-            url=one["url"],
-            headers=[HttpHeader(name=name, value=value) for name, value in one["headers"].items()],
-        )
-        for one in said["mcp"]
-    ]
+    servers = [server_of(one) for one in said["mcp"]]
     if said["session"]:
         await agent.load_session(cwd=said["workspace"], session_id=said["session"], mcp_servers=servers)
         return str(said["session"])

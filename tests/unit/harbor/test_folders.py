@@ -15,7 +15,7 @@ from adapters.benchmarks.harbor import Found, files, found_in, why_not
 from adapters.benchmarks.harbor.workdir import workdir_of
 from gym_bus.errors import BadTaskset
 from schemas.config import HarborTaskset, SimpleAgent
-from schemas.harnesses import ClaudeCodeAgent, CodexAgent, NopAgent, OracleAgent
+from schemas.harnesses import ClaudeCodeAgent, CodexAgent, MiniSweAgent, NopAgent, OracleAgent
 from schemas.sandboxes import Reach
 from schemas.tasks import Task
 
@@ -26,6 +26,14 @@ FILES: Mapping[str, str] = {
     "solution/solve.sh": "touch it\n",
 }
 EXAMPLES = Path(__file__).resolve().parents[2] / "harbor_tasks"
+
+LOCAL = """
+[[environment.mcp_servers]]
+name = "The Weather"
+transport = "stdio"
+command = "weather"
+args = ["serve", "--all"]
+"""
 
 
 def folder(root: Path, name: str = "one", /, **changed: str | None) -> Path:
@@ -346,10 +354,15 @@ def test_two_tasks_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_cannot_do_a_task_is_told_who_can(tmp_path: Path) -> None:
-    served = only(folder(tmp_path, "a", toml="[[environment.mcp_servers]]\nname = 'w'\nurl = 'http://x/mcp'\n"))
-    assert [server.name for server in served.mcp_servers] == ["w"]
-    assert "tools by MCP (w)" in str(why_not(served, CodexAgent()))
-    assert why_not(served, OracleAgent()) is why_not(served, NopAgent()) is None
+    served = only(folder(tmp_path, "a", toml=LOCAL))
+    assert [server.args for server in served.input.mcp_servers] == [("serve", "--all")]
+    assert why_not(served, CodexAgent()) is why_not(served, OracleAgent()) is why_not(served, NopAgent()) is None
+    for agent in (MiniSweAgent(), SimpleAgent()):
+        said = str(why_not(served, agent))
+        assert (
+            f"tools by MCP (The Weather), which {agent.type} cannot be given; those that can: claude_code_agent" in said
+        )
+        assert "mini_swe_agent" not in said.split("those that can")[1]
     named = only(folder(tmp_path, "c", toml="[agent]\nuser = 'someone'\n"))
     assert named.machine is not None
     assert (named.machine.user, why_not(named, CodexAgent())) == ("someone", None)
@@ -361,7 +374,36 @@ def test_an_agent_that_cannot_do_a_task_is_told_who_can(tmp_path: Path) -> None:
     (tmp_path / "b/task.toml").write_text("[environment]\nskills_dir = '/skills'\n")
     bare = only(tmp_path / "b")
     assert "no solution/solve.sh" in str(why_not(bare, OracleAgent()))
-    assert "skills in /skills" in str(why_not(bare, CodexAgent()))
+    assert why_not(bare, CodexAgent()) is None
+    said = str(why_not(bare, MiniSweAgent()))
+    assert "skills in /skills, which mini_swe_agent cannot be given; those that can: cline_agent, codex_agent" in said
+
+
+@pytest.mark.parametrize(
+    ("servers", "words"),
+    [
+        ("name = 'w'\nurl = 'http://127.0.0.1:8000/sse'", "'w' is of the older transport 'sse'"),
+        (
+            "name = 'w'\ntransport = 'http'\nurl = 'http://tools.test/mcp'",
+            "at http://tools.test/mcp, and agents reach no",
+        ),
+        ("name = '1'\ntransport = 'stdio'\ncommand = 'x'", "'1' needs a name that begins with a letter"),
+        (
+            "name='a.b'\ntransport='stdio'\ncommand='x'\n[[environment.mcp_servers]]\nname='A-b'\ntransport='stdio'\ncommand='y'",
+            "'A-b' is called like the MCP server 'a.b': a_b",
+        ),
+    ],
+)
+def test_servers_that_no_agent_can_be_given_are_refused(tmp_path: Path, servers: str, words: str) -> None:
+    """Before anything is made; the oracle, which needs none, may still show that the task can be done."""
+    task = only(folder(tmp_path, "a", toml=f"[[environment.mcp_servers]]\n{servers}\n"))
+    assert words in str(why_not(task, CodexAgent()))
+    assert why_not(task, OracleAgent()) is None
+
+
+def test_a_server_in_the_sandbox_is_reached_by_its_loopback(tmp_path: Path) -> None:
+    server = "[[environment.mcp_servers]]\nname = 'w'\ntransport = 'http'\nurl = 'http://localhost:8000/mcp'\n"
+    assert why_not(only(folder(tmp_path, "a", toml=server)), CodexAgent()) is None
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from adapters.harnesses.asking import check_resumes
-from adapters.harnesses.base import Activation, Harness, McpServer, SystemPrompt, ToolCommand, Unsupported, plan_for
+from adapters.harnesses.base import Activation, Harness, SystemPrompt, ToolCommand, Unsupported, plan_for
 from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.cline import CLINE
 from adapters.harnesses.codex import CODEX
@@ -22,6 +24,7 @@ from adapters.harnesses.copilot import COPILOT
 from adapters.harnesses.mini_swe import MINI_SWE
 from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
+from adapters.harnesses.servers import LocalServer, McpServer
 from adapters.harnesses.table import HARNESSES, harness_of
 from schemas.harnesses import AcpAgent, AgentPackage
 from tests.support.acp_agents import small
@@ -145,6 +148,60 @@ def test_a_client_waits_longer_than_a_call_may_take() -> None:
     assert opencode["mcp"]["tools"]["timeout"] > 77_000
     pi = json.loads(plan_for(PI, activation(mcp=(server,))).files["/tmp/agent/.pi/mcp.json"])
     assert pi["mcpServers"]["tools"]["timeout"] > 77
+
+
+def configured(harness: Harness, asked: Activation) -> str:
+    """Return all that a harness is configured with, but for what its servers are checked with."""
+    files = plan_for(harness, asked).files
+    return "".join(content for path, content in files.items() if not path.endswith("/servers.json"))
+
+
+@each_harness
+def test_a_server_that_it_starts_itself_is_in_its_configuration(harness: Harness) -> None:
+    """Its command and its arguments, and how long a call may take where the harness can be told that."""
+    if "mcp" not in harness.grants:
+        return
+    local = LocalServer("near", "serve-tools", ("--all", 'a "b"'), timeout_s=77, variables={"CITY": "Oslo"})
+    words = configured(harness, activation(mcp=(local,)))
+    assert re.search(r'"CITY"( =|:) "Oslo"', words)
+    assert '"serve-tools"' in words
+    assert '"--all"' in words
+    assert json.dumps('a "b"') in words
+    assert "http" not in words.split("serve-tools")[1].split("--all")[0]
+
+
+@each_harness
+def test_variables_of_the_task_are_found_by_commands(harness: Harness) -> None:
+    """They do not take the place of what the harness needs itself."""
+    environment = plan_for(harness, activation(variables={"CITY": "Oslo", "HOME": "/nowhere"})).environment
+    assert (environment["CITY"], environment["HOME"]) == ("Oslo", "/tmp/agent")
+
+
+@each_harness
+def test_a_required_server_is_looked_at_before_the_program(harness: Harness) -> None:
+    """In the same process, which then becomes the program; one that is not required is not looked at."""
+    asked = {"mcp": (SERVER, LocalServer("near", "serve-tools"))} if "mcp" in harness.grants else {}
+    tool_command = None if asked else ToolCommand("http://g/a/the-token/tools", required=True)
+    plan = plan_for(harness, activation(**asked, tool_command=tool_command))
+    checked, servers, *program = plan.argv[4:]
+    assert plan.argv[:4] == ("/usr/bin/env", "python3", "-I", "-S")
+    assert "Carried into the machine" in plan.files[checked]
+    names = [server["name"] for server in json.loads(plan.files[servers])["servers"]]
+    assert names == (["tools", "near"] if asked else ["gym-tool"])
+    bare = {"mcp": tuple(replace(server, required=False) for server in asked.get("mcp", ()))} if asked else {}
+    free = plan_for(harness, activation(**bare, tool_command=tool_command and replace(tool_command, required=False)))
+    assert list(free.argv) == program
+    assert servers not in free.files
+
+
+@each_harness
+def test_skills_are_copied_to_where_it_looks_for_them(harness: Harness) -> None:
+    if not harness.finds_skills:
+        with pytest.raises(Unsupported, match="be given skills"):
+            plan_for(harness, activation(skills="/skills"))
+    else:
+        assert plan_for(harness, activation(skills="/skills")).copied == {"/skills": "/tmp/agent/.agents/skills"}
+    assert not plan_for(harness, activation()).copied
 
 
 @each_harness
