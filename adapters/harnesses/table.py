@@ -9,6 +9,7 @@ from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.cline import CLINE
 from adapters.harnesses.codex import CODEX
 from adapters.harnesses.copilot import COPILOT
+from adapters.harnesses.gemini_cli import GEMINI
 from adapters.harnesses.hermes import HERMES
 from adapters.harnesses.kilo import KILO
 from adapters.harnesses.mini_swe import MINI_SWE
@@ -20,5 +21,19 @@ from adapters.harnesses.strands import STRANDS
 
 HARNESSES: Final[dict[str, Harness]] = {
     harness.name: harness
-    for harness in (CODEX, PI, MINI_SWE, CLAUDE_CODE, OPENCODE, STRANDS, KILO, COPILOT, QWEN, CLINE, HERMES, OPENCLAW)
+    for harness in (
+        CODEX,
+        PI,
+        MINI_SWE,
+        CLAUDE_CODE,
+        OPENCODE,
+        STRANDS,
+        KILO,
+        COPILOT,
+        QWEN,
+        GEMINI,
+        CLINE,
+        HERMES,
+        OPENCLAW,
+    )
 }

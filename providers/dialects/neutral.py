@@ -16,6 +16,7 @@ FIELDS: Final = frozenset(
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
+        "repeatedResponse",
         "safety_identifier",
         "service_tier",
         "session_id",

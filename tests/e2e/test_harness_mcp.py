@@ -11,6 +11,7 @@ from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.cline import CLINE
 from adapters.harnesses.codex import CODEX
 from adapters.harnesses.copilot import COPILOT
+from adapters.harnesses.gemini_cli import GEMINI
 from adapters.harnesses.hermes import HERMES
 from adapters.harnesses.kilo import KILO
 from adapters.harnesses.openclaw import OPENCLAW
@@ -21,12 +22,12 @@ from adapters.harnesses.table import HARNESSES
 from adapters.harnesses.trajectory import ToolDone
 from tests.support.harness_place import harness_place
 from tests.support.mcp_double import McpDouble
-from tests.support.model_script import EchoScript
+from tests.support.model_script import EchoScript, backend_for
 from tests.support.upstream import served_on
 
 PORT = 8091
 LARGE = pytest.mark.harness
-THE_LARGE = (CLAUDE_CODE, OPENCODE, KILO, COPILOT, QWEN, CLINE, HERMES, OPENCLAW)
+THE_LARGE = (CLAUDE_CODE, OPENCODE, KILO, COPILOT, QWEN, GEMINI, CLINE, HERMES, OPENCLAW)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ async def test_a_tool_of_a_server(harness: Harness, tmp_path: Path) -> None:
     double = McpDouble()
     async with (
         served_on(double.app, tmp_path / "mcp.sock") as socket,
-        harness_place(harness, tmp_path, EchoScript(harness.dialect, commands=("one", "two"))) as at,
+        harness_place(harness, tmp_path, EchoScript(backend_for(harness.dialect), commands=("one", "two"))) as at,
     ):
         url = await at.box.open_way_out(socket, PORT)
         server = McpServer("tools", f"{url}/mcp", {"x-gym-bus-token": 'a "secret"'})

@@ -14,7 +14,7 @@ import pytest
 from adapters.harnesses.table import HARNESSES
 from tests.e2e.test_agent_programs import asked, model_at, rows, write_task
 from tests.support.engine import USER
-from tests.support.model_script import SCRIPTS, ModelScript
+from tests.support.model_script import SCRIPTS, USUAL, ModelScript, backend_for
 from tests.support.real_run import REPOSITORY, RealRun
 
 pytestmark = pytest.mark.harness
@@ -41,8 +41,8 @@ async def run(tmp_path: Path, image: str) -> AsyncIterator[RealRun]:
 @pytest.mark.parametrize("name", sorted(HARNESSES))
 async def test_a_program_does_a_task_in_a_container(run: RealRun, name: str) -> None:
     """Through the door to the gateway, without a network, as a user without rights; its files are graded in a fresh container."""
-    dialect = HARNESSES[name].dialect
-    script = ModelScript(dialect, SCRIPTS[name]) if name in SCRIPTS else ModelScript(dialect)
+    dialect = backend_for(HARNESSES[name].dialect)
+    script = ModelScript(dialect, SCRIPTS.get(name, USUAL))
     container = ("sandbox.type=docker", f"sandbox.image={IMAGE}", f"sandbox.user={USER}")
     async with model_at(dialect, script) as (url, upstream):
         done = await asyncio.to_thread(run.cli, *asked(run, name, url, *container), timeout_s=400)

@@ -33,12 +33,12 @@ SCHEMAS = st.sampled_from(
 
 @st.composite
 def exchanges(draw: st.DrawFn) -> list[Body]:
-    """Return what a model says, and what comes back; calls keep their ids, lose them, or have their function's name before them."""
+    """Return what a model says, and what comes back; calls keep their ids or lose them."""
     names = draw(st.lists(NAMES, max_size=2))
-    form = draw(st.sampled_from(["kept", "lost", "named"]))
+    form = draw(st.sampled_from(["kept", "lost"]))
     calls, results = [], []
     for n, name in enumerate(names):
-        id_ = {"kept": {"id": f"c{n}"}, "lost": {}, "named": {"id": f"{name}__c{n}"}}[form]
+        id_ = {"kept": {"id": f"c{n}"}, "lost": {}}[form]
         calls.append({"functionCall": {**id_, "name": name, "args": draw(OBJECTS)}})
         results.append({"functionResponse": {**id_, "name": name, "response": draw(RESULTS)}})
     said: list[Body] = [*draw(st.lists(TEXTS, min_size=0 if calls else 1, max_size=2)), *calls]

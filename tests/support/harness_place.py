@@ -31,7 +31,7 @@ from schemas.harnesses import Program
 from schemas.sandboxes import Bubblewrap, SandboxLimits, SharedDirectory
 from tests.support.boxes import provider_with
 from tests.support.gateway_place import GatewayPlace, gateway_place
-from tests.support.model_script import FAILING, LAST_WORDS, MAKING, THOUGHT, ModelScript
+from tests.support.model_script import FAILING, LAST_WORDS, MAKING, THOUGHT, ModelScript, backend_for
 from tests.support.node import npm_in
 from tests.support.upstream import Answer
 
@@ -49,7 +49,7 @@ AGENTS: Final[TypeAdapter[Program]] = TypeAdapter(Annotated[Program, Field(discr
 async def gateway_with(tmp_path: Path, harness: Harness, answer: Answer) -> AsyncIterator[tuple[GatewayPlace, Path]]:
     """Give a gateway with a session of a harness, whose model answers so, and the gateway's unix socket."""
     agent: Program = AGENTS.validate_python({"type": harness.name})
-    async with gateway_place(harness.dialect, timeout_s=60, agent=agent) as place:
+    async with gateway_place(backend_for(harness.dialect), timeout_s=60, agent=agent) as place:
         place.upstream.answers = [answer]
         with listening(Settings(data_dir=tmp_path), tmp_path / "gw") as (sockets, where):
             server = server_for(place.gateway)
@@ -124,7 +124,10 @@ async def harness_place(harness: Harness, tmp_path: Path, answer: Answer | None 
     config = Bubblewrap(limits=limits, shared=await installed(harness, tmp_path))
     provider: SandboxProvider = await provider_with(config, tmp_path / "boxes")
     try:
-        async with gateway_with(tmp_path, harness, answer or ModelScript(harness.dialect)) as (place, socket):
+        async with gateway_with(tmp_path, harness, answer or ModelScript(backend_for(harness.dialect))) as (
+            place,
+            socket,
+        ):
             box = cast("BubblewrapBox", await provider.create(f"harness.{harness.name}.b1"))
             url = await box.open_way_out(socket, PORT)
             yield HarnessPlace(harness, place, box, f"{url}/a/{place.token}")

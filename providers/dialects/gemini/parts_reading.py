@@ -13,7 +13,6 @@ from schemas.conversation import Audio, Data, File, FileId, Hosted, Image, Sourc
 
 HOSTED: Final = ("executableCode", "codeExecutionResult", "toolCall", "toolResponse")
 KEPT_BY_GOOGLE: Final = "https://generativelanguage.googleapis.com/"
-BETWEEN_NAME_AND_ID: Final = "__"
 STANDARD: Final = str.maketrans("-_", "+/")
 """Google's clients may write base64 for addresses; others do not read that."""
 SOUNDS: Final = {"mpeg": "mp3", "x-wav": "wav"}
@@ -79,15 +78,9 @@ def _read(fields: Fields, others: dict[str, Any]) -> Read:
     return _media(fields, others)
 
 
-def _id(fields: Fields, name: str) -> str | None:
-    """Take an id as it was given; some clients set the function's name before it."""
-    said = fields.text("id") or None
-    return said and (said.removeprefix(f"{name}{BETWEEN_NAME_AND_ID}") or said)
-
-
 def _called(call: Fields, others: dict[str, Any]) -> Called:
     name = call.needed_text("name")
-    found = Called(_id(call, name), name, object_text(call.object("args") or {}, call.at("args")))
+    found = Called(call.text("id") or None, name, object_text(call.object("args") or {}, call.at("args")))
     keep(call, others)
     return found
 
@@ -108,7 +101,7 @@ def _answered(response: Fields, others: dict[str, Any]) -> Answered:
     for part in each(response, "parts"):
         parts.append(_media(part, others))
         keep(part, others)
-    found = Answered(_id(response, name), name, tuple(parts), is_error)
+    found = Answered(response.text("id") or None, name, tuple(parts), is_error)
     keep(response, others)
     return found
 

@@ -18,6 +18,8 @@ from providers.dialects.gemini.thoughts import read_proof
 from schemas.conversation import Hosted, Part, Reasoning, Role, Text, ToolUse, Turn
 
 SIGNATURE: Final = "thoughtSignature"
+REPEATED: Final = "repeatedResponse"
+"""What a result that is left out is called."""
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ class _Reading:
             if isinstance(read, Answered):
                 if role != "user" or has_words:
                     raise Unexpressible(fields.path, "a functionResponse stands before all else in a user's content")
-                self._draft("tool").parts.append(read.result_of(self._call_answered(read, fields)))
+                self._answer(read, fields)
                 continue
             draft = self._draft(role, is_new=role != "assistant" and not has_words)
             has_words = True
@@ -103,6 +105,14 @@ class _Reading:
         call_id = call.id or made_id
         self._open.append((call.name, call_id))
         return ToolUse(id=call_id, name=call.name, arguments=call.arguments)
+
+    def _answer(self, result: Answered, fields: Fields) -> None:
+        """Take in a result; one that is given twice, as by a session that goes on, counts once."""
+        draft = self._draft("tool")
+        if result.id is not None and result.result_of(result.id) in draft.parts:
+            self._others[fields.at(REPEATED)] = True
+        else:
+            draft.parts.append(result.result_of(self._call_answered(result, fields)))
 
     def _call_answered(self, result: Answered, fields: Fields) -> str:
         found = next((one for one in self._open if one[1] == result.id), None)

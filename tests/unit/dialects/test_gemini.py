@@ -152,9 +152,9 @@ def test_functions_and_schemas() -> None:
     )
 
 
-@pytest.mark.parametrize("ids", [("c0", "c1"), (None, None), ("look__c0", "look__c1")], ids=str)
+@pytest.mark.parametrize("ids", [("c0", "c1"), (None, None)], ids=str)
 def test_results_find_their_calls(ids: tuple[str | None, str | None]) -> None:
-    """By id, also where a client set the function's name before it; without ids in order."""
+    """By id; without ids in order."""
     named = [{} if id_ is None else {"id": id_} for id_ in ids]
     calls = [{"functionCall": {**id_, "name": "look", "args": {"n": n}}} for n, id_ in enumerate(named)]
     results = [
@@ -172,6 +172,17 @@ def test_results_find_their_calls(ids: tuple[str | None, str | None]) -> None:
         == (["g1x0", "g1x1"] if ids[0] is None else ["c0", "c1"])
     )
     assert [part.parts for part in done] == [(Text(text="0"),), (Text(text="1"),)]
+
+
+def test_a_result_that_is_given_twice_counts_once() -> None:
+    """As Gemini CLI does when its session goes on; it is left out by name. Another one to the same call is refused."""
+    one, other = ({"functionResponse": {"id": "c0", "name": "a", "response": {"output": text}}} for text in "xy")
+    call = {"functionCall": {"id": "c0", "name": "a"}}
+    request = read(said(call, role="model"), said(one, one))
+    assert [part.type for part in request.turns[1].parts] == ["tool_result"]
+    assert DIALECTS["chat"].write_request(request).dropped == ("contents.1.parts.1.repeatedResponse",)
+    with pytest.raises(Unexpressible, match=r"contents\.1\.parts\.1"):
+        read(said(call, role="model"), said(one, other))
 
 
 @pytest.mark.parametrize(
