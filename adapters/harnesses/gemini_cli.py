@@ -19,6 +19,7 @@ from adapters.harnesses.base import (
     Unsupported,
     environment_of,
 )
+from adapters.harnesses.launching.supervisor import FIRST
 from adapters.harnesses.readers import LineReader, Record, as_text, number
 from adapters.harnesses.trajectory import (
     Finished,
@@ -74,7 +75,8 @@ def plan(activation: Activation) -> Plan:
         place = f"{home}/{'GEMINI.md' if system.mode == 'append' else 'system.md'}"
         files[place] = system.text
         variables |= {"GEMINI_SYSTEM_MD": place} if system.mode == "replace" else {}
-    sessions = f"{home}/{SESSIONS}{(activation.resume or '')[:NAMED_PART]}.jsonl"
+    # a session that goes on begins another file for nothing, and writes into its own
+    sessions = f"{FIRST if activation.resume else ''}{home}/{SESSIONS}{(activation.resume or '')[:NAMED_PART]}.jsonl"
     return Plan(
         argv=argv,
         environment=environment_of(activation, variables),

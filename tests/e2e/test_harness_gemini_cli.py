@@ -9,7 +9,9 @@ from starlette.responses import JSONResponse
 
 from adapters.harnesses.base import SystemPrompt
 from adapters.harnesses.gemini_cli import GEMINI
-from adapters.harnesses.trajectory import Finished
+from adapters.harnesses.trajectory import Finished, Said
+from providers.dialects.catalog import DIALECTS
+from schemas.conversation import DialectName, Reasoning
 from schemas.events import ModelCallRequested
 from tests.support.harness_place import check_the_usual_run, ends_with_last_words, harness_place, session_of
 from tests.support.model_script import THOUGHT
@@ -29,13 +31,33 @@ async def test_two_commands_and_a_session_that_goes_on(tmp_path: Path) -> None:
             "it comes back in a signature"
         )
         session, calls = session_of(account), len(at.place.upstream.bodies)
+        older = f"session-2026-01-01T00-00-{session[:8]}.jsonl"
+        assert await at.said(f"cd /tmp/agent/.gemini/tmp/box/chats && mv session-* {older} && ls") == f"{older}\n"
         receipt, again = await at.run(prompt="Is it there?", resume=session)
         assert receipt.exit_code == 0
         assert session_of(again) == session
+        assert any(item == Said("user", "Is it there?") for item in again.items), (
+            "read out of the file that it goes on with"
+        )
         assert not again.unknown
         assert len(at.place.upstream.bodies) == calls + 1
         assert "Is it there?" in str(at.place.upstream.bodies[-1]["messages"])
         assert "call1" in str(at.place.upstream.bodies[-1]["messages"])
+
+
+@pytest.mark.parametrize("backend", ["messages", "responses"])
+async def test_a_model_of_another_dialect(tmp_path: Path, backend: DialectName) -> None:
+    """It is told the same; what the model thought comes back to it, signed where it had signed it."""
+    async with harness_place(GEMINI, tmp_path, backend=backend) as at:
+        await check_the_usual_run(at)
+        thoughts = [
+            part
+            for turn in DIALECTS[backend].read_request(at.place.upstream.bodies[-1]).turns
+            for part in turn.parts
+            if isinstance(part, Reasoning)
+        ]
+        assert [thought.texts or thought.summaries for thought in thoughts] == [(THOUGHT,)]
+        assert thoughts[0].signature == ("signed" if backend == "messages" else None)
 
 
 async def test_what_can_be_asked_of_it(tmp_path: Path) -> None:

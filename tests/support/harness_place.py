@@ -27,6 +27,7 @@ from gym_bus.settings import Settings
 from providers.sandboxes import SandboxProvider
 from providers.sandboxes.bubblewrap import BubblewrapBox
 from providers.sandboxes.way_out import PORT
+from schemas.conversation import DialectName
 from schemas.harnesses import Program
 from schemas.sandboxes import Bubblewrap, SandboxLimits, SharedDirectory
 from tests.support.boxes import provider_with
@@ -46,10 +47,12 @@ AGENTS: Final[TypeAdapter[Program]] = TypeAdapter(Annotated[Program, Field(discr
 
 
 @asynccontextmanager
-async def gateway_with(tmp_path: Path, harness: Harness, answer: Answer) -> AsyncIterator[tuple[GatewayPlace, Path]]:
-    """Give a gateway with a session of a harness, whose model answers so, and the gateway's unix socket."""
+async def gateway_with(
+    tmp_path: Path, harness: Harness, answer: Answer, backend: DialectName
+) -> AsyncIterator[tuple[GatewayPlace, Path]]:
+    """Give a gateway with a session of a harness, whose model speaks `backend` and answers so, and the gateway's unix socket."""
     agent: Program = AGENTS.validate_python({"type": harness.name})
-    async with gateway_place(backend_for(harness.dialect), timeout_s=60, agent=agent) as place:
+    async with gateway_place(backend, timeout_s=60, agent=agent) as place:
         place.upstream.answers = [answer]
         with listening(Settings(data_dir=tmp_path), tmp_path / "gw") as (sockets, where):
             server = server_for(place.gateway)
@@ -118,16 +121,20 @@ class HarnessPlace:
 
 
 @asynccontextmanager
-async def harness_place(harness: Harness, tmp_path: Path, answer: Answer | None = None) -> AsyncIterator[HarnessPlace]:
-    """Give a place for a harness, whose model says what the usual script says if nothing else is given."""
+async def harness_place(
+    harness: Harness, tmp_path: Path, answer: Answer | None = None, backend: DialectName | None = None
+) -> AsyncIterator[HarnessPlace]:
+    """Give a place for a harness, whose model says what the usual script says if nothing else is given.
+
+    The model's server speaks `backend`, by default the harness's own dialect where servers do.
+    """
+    backend = backend or backend_for(harness.dialect)
     limits = SandboxLimits(memory_mib=harness.memory_mib, processes=harness.processes, file_mib=FILE_MIB, cpu_s=600)
     config = Bubblewrap(limits=limits, shared=await installed(harness, tmp_path))
     provider: SandboxProvider = await provider_with(config, tmp_path / "boxes")
     try:
-        async with gateway_with(tmp_path, harness, answer or ModelScript(backend_for(harness.dialect))) as (
-            place,
-            socket,
-        ):
+        model = answer or ModelScript(backend)
+        async with gateway_with(tmp_path, harness, model, backend) as (place, socket):
             box = cast("BubblewrapBox", await provider.create(f"harness.{harness.name}.b1"))
             url = await box.open_way_out(socket, PORT)
             yield HarnessPlace(harness, place, box, f"{url}/a/{place.token}")
