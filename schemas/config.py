@@ -19,6 +19,7 @@ from schemas.harnesses import (
     ClineAgent,
     CodexAgent,
     CopilotAgent,
+    GeminiCliAgent,
     HermesAgent,
     KiloCodeAgent,
     MiniSweAgent,
@@ -387,6 +388,7 @@ AgentConfig = Annotated[
     | Annotated[KiloCodeAgent, Tag("kilocode_agent")]
     | Annotated[CopilotAgent, Tag("copilot_agent")]
     | Annotated[QwenCodeAgent, Tag("qwen_code")]
+    | Annotated[GeminiCliAgent, Tag("gemini_cli")]
     | Annotated[ClineAgent, Tag("cline_agent")]
     | Annotated[HermesAgent, Tag("hermes_agent")]
     | Annotated[OpenClawAgent, Tag("openclaw_agent")]

@@ -13,7 +13,8 @@ from pydantic import Field
 
 from schemas.base import Frozen, Tagged
 
-DialectName = Literal["chat", "responses", "messages"]
+DialectName = Literal["chat", "responses", "messages", "gemini"]
+"""What clients speak; backends speak all but `gemini`."""
 Role = Literal["system", "developer", "user", "assistant", "tool"]
 StopReason = Literal["stop", "stop_sequence", "tool_calls", "length", "content_filter", "refusal", "pause"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]

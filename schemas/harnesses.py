@@ -15,6 +15,7 @@ HarnessName = Literal[
     "cline_agent",
     "codex_agent",
     "copilot_agent",
+    "gemini_cli",
     "hermes_agent",
     "kilocode_agent",
     "mini_swe_agent",
@@ -134,6 +135,12 @@ class QwenCodeAgent(HarnessAgent):
     type: Literal["qwen_code"] = "qwen_code"
 
 
+class GeminiCliAgent(HarnessAgent):
+    """Gemini CLI."""
+
+    type: Literal["gemini_cli"] = "gemini_cli"
+
+
 class ClineAgent(HarnessAgent):
     """Cline."""
 
@@ -213,6 +220,7 @@ Program = (
     | KiloCodeAgent
     | CopilotAgent
     | QwenCodeAgent
+    | GeminiCliAgent
     | ClineAgent
     | HermesAgent
     | OpenClawAgent

@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -22,6 +22,7 @@ from starlette.types import Receive, Scope, Send
 
 from actors.gateway.conversations import KEPT, Conversations, Known, TooMuch
 from actors.gateway.exchange import Exchange
+from actors.gateway.gemini_face import GeminiFace
 from actors.gateway.grants import Grant, Refused, SessionOver, read
 from actors.gateway.passing import Passing, retry_headers
 from actors.gateway.sessions import OpenSession, Sessions
@@ -32,8 +33,8 @@ from gym_bus.clock import Clock
 from gym_bus.errors import Fenced, GymBusError
 from gym_bus.event_log import EventLog, Held
 from gym_bus.runtime.presence import Presence
-from providers.dialects import Dialect, Problem
-from providers.dialects.catalog import DIALECTS
+from providers.dialects import ClientDialect, Dialect, Problem
+from providers.dialects.catalog import CLIENTS, DIALECTS
 from providers.models.backends import Backend
 from schemas.events import SessionRequested
 
@@ -80,6 +81,7 @@ class Gateway:
             *(self._route(dialect) for dialect in DIALECTS.values()),
             Route("/v1/messages/count_tokens", _guarded(DIALECTS["messages"], self._count_tokens), methods=["POST"]),
             Route("/v1/models", _guarded(DIALECTS["chat"], self._models), methods=["GET"]),
+            *self._gemini_routes(),
             Route("/mcp/{grant}", faces.mcp, methods=["GET", "POST", "DELETE"]),
             Route("/tools", faces.listed, methods=["GET"]),
             Route("/tools/{name}", faces.called, methods=["POST"]),
@@ -114,13 +116,24 @@ class Gateway:
 
         return Route(dialect.path, _guarded(dialect, call), methods=["POST"])
 
-    async def _call(self, dialect: Dialect, request: Request) -> Response:
+    def _gemini_routes(self) -> list[Route]:
+        dialect = CLIENTS["gemini"]
+        face = GeminiFace(partial(self._call, dialect), self._model_name, self._estimated)
+        return [
+            Route("/v1beta/models/{model:path}:{verb}", _guarded(dialect, face.asked), methods=["POST"]),
+            Route("/v1beta/models", _guarded(dialect, face.models), methods=["GET"]),
+            Route("/v1beta/models/{model:path}", _guarded(dialect, face.model), methods=["GET"]),
+        ]
+
+    async def _call(self, dialect: ClientDialect, request: Request, about: Mapping[str, Any] | None = None) -> Response:
+        """Make a call; what its address says, `about`, is put into its body."""
         grant = self._grant(request)
         session = await self._open_session(grant)
         known = self._conversations.begin(grant, session)
         try:
             body = await _body_of(request)
             backend = self._backend_for(session.request, grant.session)
+            body |= _unsaid(body, about or {})
             exchange = Exchange(dialect, backend, known.conversation, self._clock, body, dict(request.headers), grant)
             self._start(exchange, known)
         except BaseException:
@@ -142,9 +155,12 @@ class Gateway:
         given = [
             request.path_params.get("token"),
             request.headers.get("x-api-key"),
+            request.headers.get("x-goog-api-key"),
             bearer[7:].strip() if bearer.lower().startswith("bearer ") else None,
         ]
-        refused = Refused("no token: give the session's as Bearer, as x-api-key, or in the path (/a/<token>/v1/…)")
+        refused = Refused(
+            "no token: give the session's as Bearer, as x-api-key, as x-goog-api-key, or in the path (/a/<token>/v1/…)"
+        )
         for token in filter(None, given):
             try:
                 return read(self._key, token)
@@ -190,8 +206,7 @@ class Gateway:
 
     async def _models(self, request: Request) -> Response:
         """List the one model that the session has."""
-        asked = (await self._sessions.find(self._grant(request))).request
-        name = getattr(asked.model, "policy_model_name", asked.model.type)
+        name = await self._model_name(request)
         model = {
             "id": name,
             "object": "model",
@@ -202,17 +217,35 @@ class Gateway:
         }
         return JSONResponse({"object": "list", "data": [model], "has_more": False, "first_id": name, "last_id": name})
 
+    async def _model_name(self, request: Request) -> str:
+        asked = (await self._sessions.find(self._grant(request))).request
+        return str(getattr(asked.model, "policy_model_name", asked.model.type))
+
     async def _count_tokens(self, request: Request) -> Response:
-        """Answer with an estimate, and say that it is one: four characters a token."""
+        """Answer with an estimate, and say that it is one."""
+        said = ("system", "messages", "tools")
+        tokens, headers = await self._estimated(request, lambda body: [body.get(name) for name in said])
+        return JSONResponse({"input_tokens": tokens}, headers=dict(headers))
+
+    async def _estimated(
+        self, request: Request, said: Callable[[dict[str, Any]], Any]
+    ) -> tuple[int, Mapping[str, str]]:
+        """Return how many tokens what a body says may be, four characters each, and the header that says so."""
         await self._sessions.find(self._grant(request))
-        body = await _body_of(request)
-        said = json.dumps([body.get("system"), body.get("messages"), body.get("tools")], ensure_ascii=False)
+        text = json.dumps(said(await _body_of(request)), ensure_ascii=False)
         headers = {"x-gym-bus-estimate": f"{CHARACTERS_A_TOKEN} characters a token"}
-        return JSONResponse({"input_tokens": max(1, len(said) // CHARACTERS_A_TOKEN)}, headers=headers)
+        return max(1, len(text) // CHARACTERS_A_TOKEN), headers
+
+
+def _unsaid(body: dict[str, Any], about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what an address says; raises `TooMuch` for a body that says something else, but for its model's name."""
+    for name in about.keys() & body.keys() - {"model"}:
+        raise TooMuch(HTTPStatus.BAD_REQUEST, f"{name}: is said by the address here, and no field of the body")
+    return about
 
 
 def _guarded(
-    dialect: Dialect, handle: Callable[[Request], Awaitable[Response]]
+    dialect: ClientDialect, handle: Callable[[Request], Awaitable[Response]]
 ) -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint that tells what goes wrong in the shape of `dialect`."""
 
@@ -256,7 +289,7 @@ async def _body_of(request: Request) -> dict[str, Any]:
         raise TooMuch(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}") from error
     if not isinstance(body, dict):
         raise TooMuch(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
-    for key in ("messages", "input"):
+    for key in ("messages", "input", "contents"):
         if isinstance(said := body.get(key), list) and len(said) > MESSAGES_MAX:
             raise TooMuch(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{len(said):,} {key}, and {MESSAGES_MAX:,} is the most")
     return body
@@ -277,8 +310,6 @@ async def _healthy(_: Request) -> Response:
 
 async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer what is asked at a path that is not served; a token in it is not repeated."""
-    served = ", ".join(dialect.path for dialect in DIALECTS.values())
-    problem = Problem(
-        HTTPStatus.NOT_FOUND, "not_found", f"no such path here; served are {served}, /v1/models and /healthz"
-    )
+    served = ", ".join((*(dialect.path for dialect in DIALECTS.values()), "/v1/models", "/v1beta/models"))
+    problem = Problem(HTTPStatus.NOT_FOUND, "not_found", f"no such path here; served are {served} and /healthz")
     await JSONResponse(DIALECTS["chat"].write_problem(problem), problem.status)(scope, receive, send)

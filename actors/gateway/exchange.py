@@ -24,7 +24,7 @@ from gym_bus.clock import Clock
 from gym_bus.errors import BusUnavailable
 from gym_bus.event_log import Held
 from gym_bus.runtime.presence import host_of
-from providers.dialects import Dialect, Malformed, Problem, Unexpressible, Written
+from providers.dialects import ClientDialect, Malformed, Problem, Unexpressible, Written
 from providers.dialects.pairs import check_pairs
 from providers.dialects.sound import sound
 from providers.dialects.unfolding import unfold
@@ -78,7 +78,7 @@ class _Whole:
 class Exchange:
     """See the module. The client speaks `client` and asks with the token for `grant`; what it gets comes out of `outlet`."""
 
-    client: Dialect
+    client: ClientDialect
     backend: Backend
     conversation: Conversation
     clock: Clock

@@ -1,6 +1,6 @@
 """What programs write anew each time they run, where nothing else has changed: a question that differs in this only is the same one.
 
-Only what is listed here is passed over, and only at the beginning of what a tool returned. Dates, paths and names are not.
+Only what is listed here is passed over, and only at the beginning or the end of what a tool returned. Dates, paths and names are not.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from schemas.harnesses import HarnessName
 
 ANEW: Final[Mapping[HarnessName, tuple[re.Pattern[str], ...]]] = {
     "codex_agent": (re.compile(r"\AChunk ID: [0-9a-f]{1,16}\nWall time: \d+(\.\d+)? seconds\n"),),
+    "gemini_cli": (re.compile(r"\nProcess Group PGID: \d+(?=\n</untrusted_context>\Z)"),),
 }
-"""By harness: a number that it draws for each piece of output, and how long its command took."""
+"""By harness: a number that it draws for each piece of output and how long its command took; the number of a process."""
 
 
 def written_anew(agent: str) -> Sequence[re.Pattern[str]]:

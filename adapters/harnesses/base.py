@@ -89,7 +89,10 @@ class Activation:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A file that a harness writes: `stdout`, or a glob in the machine; a `document` is written anew each time, lines are appended."""
+    """A file that a harness writes: `stdout`, or a glob in the machine; a `document` is written anew each time, lines are appended.
+
+    Of several files that match a glob it is the last by name, the first with `first:` before the glob.
+    """
 
     where: str
     reader: Callable[[], Reader]

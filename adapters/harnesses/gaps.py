@@ -43,6 +43,11 @@ KNOWN_GAPS: Final[dict[str, dict[GapKind, str]]] = {
         "matched_by_order": "it does not keep the backend's id of a reply",
         "prompt_missing": "it does not repeat what it was asked",
     },
+    "gemini_cli": {
+        "arguments_rewritten": "its dialect has arguments as parsed JSON",
+        "duration_unknown": "it does not say how long a tool took",
+        "matched_by_order": "it does not keep the backend's id of a reply",
+    },
     "openclaw_agent": {"arguments_rewritten": "it keeps arguments as parsed JSON"},
     "hermes_agent": {
         "duration_unknown": "it does not say how long a tool took",

@@ -14,6 +14,7 @@ from typing import Any, Final
 from adapters.harnesses.base import Plan, Trace
 from adapters.harnesses.launching import Launch, LaunchBox, Order, prepare
 from adapters.harnesses.launching.launch import READ_MAX_BYTES
+from adapters.harnesses.launching.supervisor import FIRST
 from adapters.harnesses.lines import Faults
 from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, Reader
 from adapters.harnesses.trajectory import Complained, Item
@@ -73,9 +74,11 @@ async def _all(*works: Coroutine[Any, Any, None]) -> None:
 
 async def written_before(box: LaunchBox, trace: Trace, key: str) -> int:
     """Return how many bytes a trace holds before the launch: those of a session that is resumed; raises `Permanent`, `BoxLost`."""
-    if not trace.where.startswith("/") or trace.is_document:
+    pattern = trace.where.removeprefix(FIRST)
+    if not pattern.startswith("/") or trace.is_document:
         return 0
-    look = f'for file in {trace.where}; do :; done; if [ -f "$file" ]; then wc -c < "$file"; else echo 0; fi'
+    step = ":" if pattern == trace.where else "break"
+    look = f'for file in {pattern}; do {step}; done; if [ -f "$file" ]; then wc -c < "$file"; else echo 0; fi'
     done = await box.exec(look, key=f"{key}:before", timeout_s=PUT_WITHIN_S)
     if done.exit_code != 0 or not done.output.strip().isdigit():
         raise Permanent(f"{trace.where} cannot be looked at: {done.output.strip()[-200:]}")

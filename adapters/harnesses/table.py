@@ -10,6 +10,7 @@ from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.cline import CLINE
 from adapters.harnesses.codex import CODEX
 from adapters.harnesses.copilot import COPILOT
+from adapters.harnesses.gemini_cli import GEMINI
 from adapters.harnesses.hermes import HERMES
 from adapters.harnesses.kilo import KILO
 from adapters.harnesses.mini_swe import MINI_SWE
@@ -22,7 +23,21 @@ from schemas.harnesses import AcpAgent, Program
 
 HARNESSES: Final[dict[str, Harness]] = {
     harness.name: harness
-    for harness in (CODEX, PI, MINI_SWE, CLAUDE_CODE, OPENCODE, STRANDS, KILO, COPILOT, QWEN, CLINE, HERMES, OPENCLAW)
+    for harness in (
+        CODEX,
+        PI,
+        MINI_SWE,
+        CLAUDE_CODE,
+        OPENCODE,
+        STRANDS,
+        KILO,
+        COPILOT,
+        QWEN,
+        GEMINI,
+        CLINE,
+        HERMES,
+        OPENCLAW,
+    )
 }
 
 

@@ -70,21 +70,37 @@ class StreamWriter(Protocol):
         ...
 
 
-class Dialect(Protocol):
-    """One API. Every method is pure; bodies are parsed JSON."""
+class ClientDialect(Protocol):
+    """One API as its clients see it. Every method is pure; bodies are parsed JSON."""
 
     @property
     def name(self) -> DialectName:
         """Return what it is called here."""
         ...
 
+    def read_request(self, body: dict[str, Any]) -> Request:
+        """Return what a client asks; raises `Unexpressible` for what is no request of this dialect."""
+        ...
+
+    def write_reply(self, reply: Reply, request: Request) -> dict[str, Any]:
+        """Return the body to answer `request` with; raises `Unexpressible`."""
+        ...
+
+    def stream_writer(self, request: Request) -> StreamWriter:
+        """Return a writer for the streamed answer to `request`."""
+        ...
+
+    def write_problem(self, problem: Problem) -> dict[str, Any]:
+        """Return the body of an error in the dialect's own shape."""
+        ...
+
+
+class Dialect(ClientDialect, Protocol):
+    """One API, as its clients and its backends see it."""
+
     @property
     def path(self) -> str:
         """Return the path that its calls are posted to."""
-        ...
-
-    def read_request(self, body: dict[str, Any]) -> Request:
-        """Return what a client asks; raises `Unexpressible` for what is no request of this dialect."""
         ...
 
     def write_request(self, request: Request) -> Written:
@@ -95,18 +111,6 @@ class Dialect(Protocol):
         """Return what a backend answered; raises `Malformed`."""
         ...
 
-    def write_reply(self, reply: Reply, request: Request) -> dict[str, Any]:
-        """Return the body to answer `request` with; raises `Unexpressible`."""
-        ...
-
     def stream_reader(self) -> StreamReader:
         """Return a reader for one streamed answer."""
-        ...
-
-    def stream_writer(self, request: Request) -> StreamWriter:
-        """Return a writer for the streamed answer to `request`."""
-        ...
-
-    def write_problem(self, problem: Problem) -> dict[str, Any]:
-        """Return the body of an error in the dialect's own shape."""
         ...

@@ -16,12 +16,14 @@ FIELDS: Final = frozenset(
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
+        "repeatedResponse",
         "safety_identifier",
         "service_tier",
         "session_id",
         "speed",
         "store",
         "stream_options",
+        "thoughtSignature",
         "usage",
         "user",
         "user_profile_id",
@@ -38,6 +40,9 @@ DEFAULTS: Final[dict[str, Any]] = {
 }
 """Fields that ask for nothing while they say this."""
 NOTHING: Final[tuple[Any, ...]] = (None, [], {})
+FILTERS: Final = "safetySettings"
+NO_FILTER: Final = frozenset({"OFF", "BLOCK_NONE"})
+"""What Gemini's own filters are told by clients that want none; other providers have no such filters."""
 DESCRIBED_BESIDE: Final = "tools.namespaces"
 """What namespaces are about: their tools say it themselves."""
 
@@ -47,6 +52,10 @@ def changes_no_answer(path: str, value: Any) -> bool:
     name = path.rpartition(".")[2]
     if path == DESCRIBED_BESIDE or value in NOTHING or name in FIELDS:
         return True
+    if path == FILTERS:
+        return isinstance(value, list) and all(
+            isinstance(one, dict) and one.get("threshold") in NO_FILTER for one in value
+        )
     if name == "context_management":
         edits = value.get("edits") if isinstance(value, dict) and value.keys() == {"edits"} else None
         return isinstance(edits, list) and all(isinstance(edit, dict) and edit.get("keep") == "all" for edit in edits)

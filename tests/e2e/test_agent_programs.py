@@ -19,7 +19,7 @@ from adapters.harnesses.table import HARNESSES, installed_for
 from providers.dialects.catalog import DIALECTS
 from schemas.conversation import DialectName, Reply
 from tests.support.harness_place import PROGRAMS
-from tests.support.model_script import FAILING, LAST_WORDS, MAKING, SCRIPTS, ModelScript
+from tests.support.model_script import FAILING, LAST_WORDS, MAKING, SCRIPTS, USUAL, ModelScript, backend_for
 from tests.support.real_run import RealRun
 from tests.support.upstream import Answer, Upstream, served
 
@@ -75,7 +75,7 @@ async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
 
 def asked(run: RealRun, name: str, url: str, *more: str) -> list[str]:
     """Return the command line of a run of one task."""
-    dialect = installed_for(name).dialect
+    dialect = backend_for(installed_for(name).dialect)
     where = url if dialect == "messages" else f"{url}/v1"
     return [
         *("eval", "run", "--input", str(run.directory / "tasks.jsonl"), "--run-id", run.run_id, f"agent.type={name}"),
@@ -104,8 +104,8 @@ def rows(run: RealRun, query: str) -> list[dict[str, Any]]:
 )
 async def test_a_program_does_a_task(run: RealRun, name: str) -> None:
     """It is launched once; what it tells is in the log while it runs; each reply is a recorded call; its files are graded."""
-    dialect = HARNESSES[name].dialect
-    script = ModelScript(dialect, SCRIPTS[name]) if name in SCRIPTS else ModelScript(dialect)
+    dialect = backend_for(HARNESSES[name].dialect)
+    script = ModelScript(dialect, SCRIPTS.get(name, USUAL))
     async with model_at(dialect, script) as (url, upstream):
         done = await asyncio.to_thread(run.cli, *asked(run, name, url, "num_repeats=2"), timeout_s=400)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -12,10 +12,10 @@ from starlette.responses import JSONResponse
 
 from actors.gateway.grants import mint
 from adapters.harnesses.acp import ACP
-from adapters.harnesses.base import McpServer
 from adapters.harnesses.joining import GapKind
 from adapters.harnesses.launching import LaunchBox
 from adapters.harnesses.running import account_of, begin
+from adapters.harnesses.servers import McpServer
 from adapters.harnesses.trajectory import Finished, Planned, SessionNamed, ToolDone
 from schemas.events import ModelCallCompleted, ModelCallRecalled
 from schemas.harnesses import AcpAgent, AgentPackage

@@ -21,7 +21,7 @@ from providers.dialects.unfolding import unfold
 from schemas.conversation import DialectName, Reply
 from tests.e2e.test_agent_programs import asked, model_at, rows
 from tests.support.acp_agents import configured, small
-from tests.support.model_script import SCRIPTS, ModelScript
+from tests.support.model_script import SCRIPTS, USUAL, ModelScript, backend_for
 from tests.support.real_run import REPOSITORY, RealRun
 
 pytestmark = pytest.mark.harness
@@ -119,9 +119,9 @@ async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, na
 
     A key that is refused concerns all: it pauses the run.
     """
-    dialect = installed_for(name).dialect
+    dialect = backend_for(installed_for(name).dialect)
     configuration = configured(run.directory, small()) if name == "acp_agent" else ()
-    script = ModelScript(dialect, SCRIPTS[name]) if name in SCRIPTS else ModelScript(dialect)
+    script = ModelScript(dialect, SCRIPTS.get(name, USUAL))
     async with model_at(dialect, FailingModel(dialect, script)) as (url, upstream):
         limit_s = SLOW.get(name, LIMIT_S)
         more = ("retries.max_attempts=1", f"agent.timeout_s={limit_s}", "num_samples_in_parallel=4")

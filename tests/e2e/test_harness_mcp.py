@@ -13,6 +13,7 @@ from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.cline import CLINE
 from adapters.harnesses.codex import CODEX
 from adapters.harnesses.copilot import COPILOT
+from adapters.harnesses.gemini_cli import GEMINI
 from adapters.harnesses.hermes import HERMES
 from adapters.harnesses.kilo import KILO
 from adapters.harnesses.openclaw import OPENCLAW
@@ -25,13 +26,13 @@ from adapters.harnesses.trajectory import ToolDone
 from schemas.conversation import Request, ToolUse
 from tests.support.harness_place import harness_place
 from tests.support.mcp_double import McpDouble
-from tests.support.model_script import ModelScript, call_of
+from tests.support.model_script import ModelScript, backend_for, call_of
 from tests.support.stdio_server import SCRIPT
 from tests.support.upstream import served_on
 
 PORT = 8091
 LARGE = pytest.mark.harness
-THE_LARGE = (CLAUDE_CODE, OPENCODE, KILO, COPILOT, QWEN, CLINE, HERMES, OPENCLAW)
+THE_LARGE = (CLAUDE_CODE, OPENCODE, KILO, COPILOT, QWEN, GEMINI, CLINE, HERMES, OPENCLAW)
 LOUD = LocalServer("loud", "python3", ("-c", SCRIPT))
 DEAD = LocalServer("dead", "sh", ("-c", "echo no licence >&2; exit 3"))
 each = pytest.mark.parametrize(
@@ -54,7 +55,7 @@ class CallingScript(ModelScript):
 async def test_tools_of_servers(harness: Harness, tmp_path: Path) -> None:
     """The model's words come back through a server at an address, and one that the harness starts; what came of each is told."""
     double = McpDouble()
-    script = CallingScript(harness.dialect, commands=("echo one", "say two", "echo three"))
+    script = CallingScript(backend_for(harness.dialect), commands=("echo one", "say two", "echo three"))
     async with (
         served_on(double.app, tmp_path / "mcp.sock") as socket,
         harness_place(harness, tmp_path, script) as at,

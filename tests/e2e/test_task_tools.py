@@ -15,7 +15,7 @@ from adapters.harnesses.table import HARNESSES
 from schemas.conversation import Request, Tool, ToolUse
 from tests.e2e.test_agent_programs import asked, model_at, rows
 from tests.support.acp_agents import configured, opencode, small
-from tests.support.model_script import FAILING, HAND_IN, MAKING, ModelScript
+from tests.support.model_script import FAILING, HAND_IN, MAKING, ModelScript, backend_for
 from tests.support.real_run import REPOSITORY, RealRun
 
 NOTED: Final = "the file is made"
@@ -45,7 +45,7 @@ class NotingScript(ModelScript):
 
 def script_of(name: str) -> NotingScript:
     last = (HAND_IN,) if name == "mini_swe_agent" else ()
-    return NotingScript(HARNESSES[name].dialect, (f"{FAILING}; exit 1", MAKING, NOTED, *last))
+    return NotingScript(backend_for(HARNESSES[name].dialect), (f"{FAILING}; exit 1", MAKING, NOTED, *last))
 
 
 @pytest.fixture

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import httpx
 
 from providers.dialects.catalog import DIALECTS
+from providers.dialects.gemini.problems import STATUSES
 from schemas.conversation import DialectName, Reply, Text, TokenUsage
 from tests.support.gateway_place import GatewayPlace
 
@@ -14,9 +15,16 @@ BODIES: dict[DialectName, dict[str, Any]] = {
     "chat": {"model": "m", "messages": [{"role": "user", "content": "hello"}]},
     "responses": {"model": "m", "input": "hello"},
     "messages": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hello"}]},
+    "gemini": {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]},
 }
-PATHS = {name: dialect.path for name, dialect in DIALECTS.items()}
-NAMES: list[DialectName] = ["chat", "responses", "messages"]
+GEMINI: Final = "/v1beta/models/m"
+PATHS: dict[DialectName, str] = {
+    **{name: dialect.path for name, dialect in DIALECTS.items()},
+    "gemini": f"{GEMINI}:generateContent",
+}
+BACKENDS: list[DialectName] = ["chat", "responses", "messages"]
+NAMES: list[DialectName] = [*BACKENDS, "gemini"]
+"""What clients speak."""
 
 
 def words(text: str = "hi", dialect: DialectName = "chat") -> Reply:
@@ -30,8 +38,11 @@ async def post(
 ) -> httpx.Response:
     """Make a call in a dialect; `more` goes into its body."""
     headers = {"authorization": f"Bearer {place.token if token is None else token}"}
+    path = PATHS[client]
+    if client == "gemini" and more.pop("stream", False):
+        path = f"{GEMINI}:streamGenerateContent?alt=sse"
     async with httpx.AsyncClient(timeout=20) as http:
-        return await http.post(f"{url or place.url}{PATHS[client]}", json={**BODIES[client], **more}, headers=headers)
+        return await http.post(f"{url or place.url}{path}", json={**BODIES[client], **more}, headers=headers)
 
 
 def message_of(client: DialectName, answer: httpx.Response) -> str:
@@ -39,4 +50,6 @@ def message_of(client: DialectName, answer: httpx.Response) -> str:
     body = answer.json()
     if client == "messages":
         assert body["type"] == "error"
+    if client == "gemini":
+        assert (body["error"]["code"], body["error"]["status"]) == (answer.status_code, STATUSES[answer.status_code])
     return str(body["error"]["message"])

@@ -28,11 +28,12 @@ from gym_bus.settings import Settings
 from providers.sandboxes import SandboxProvider
 from providers.sandboxes.bubblewrap import BubblewrapBox
 from providers.sandboxes.way_out import PORT
+from schemas.conversation import DialectName
 from schemas.harnesses import AcpAgent, AgentPackage, Program
 from schemas.sandboxes import Bubblewrap, SandboxLimits, SharedDirectory
 from tests.support.boxes import provider_with
 from tests.support.gateway_place import GatewayPlace, gateway_place
-from tests.support.model_script import FAILING, LAST_WORDS, MAKING, THOUGHT, ModelScript
+from tests.support.model_script import FAILING, LAST_WORDS, MAKING, THOUGHT, ModelScript, backend_for
 from tests.support.node import npm_in
 from tests.support.upstream import Answer
 
@@ -48,11 +49,11 @@ AGENTS: Final[TypeAdapter[Program]] = TypeAdapter(Annotated[Program, Field(discr
 
 @asynccontextmanager
 async def gateway_with(
-    tmp_path: Path, harness: Harness, answer: Answer, agent: Program | None = None
+    tmp_path: Path, harness: Harness, answer: Answer, backend: DialectName, agent: Program | None = None
 ) -> AsyncIterator[tuple[GatewayPlace, Path]]:
-    """Give a gateway with a session of a harness, whose model answers so, and the gateway's unix socket."""
+    """Give a gateway with a session of a harness, whose model speaks `backend` and answers so, and the gateway's unix socket."""
     agent = agent or AGENTS.validate_python({"type": harness.name})
-    async with gateway_place(harness.dialect, timeout_s=60, agent=agent) as place:
+    async with gateway_place(backend, timeout_s=60, agent=agent) as place:
         place.upstream.answers = [answer]
         with listening(Settings(data_dir=tmp_path), tmp_path / "gw") as (sockets, where):
             server = server_for(place.gateway)
@@ -124,15 +125,24 @@ class HarnessPlace:
 
 @asynccontextmanager
 async def harness_place(
-    harness: Harness, tmp_path: Path, answer: Answer | None = None, agent: AcpAgent | None = None
+    harness: Harness,
+    tmp_path: Path,
+    answer: Answer | None = None,
+    agent: AcpAgent | None = None,
+    backend: DialectName | None = None,
 ) -> AsyncIterator[HarnessPlace]:
-    """Give a place for a harness, or for one that runs `agent`; the model says the usual script if nothing else is given."""
+    """Give a place for a harness, or for one that runs `agent`; the model says the usual script if nothing else is given.
+
+    The model's server speaks `backend`, by default the harness's own dialect where servers do.
+    """
     harness = harness_of(agent) if agent else harness
+    backend = backend or backend_for(harness.dialect)
     limits = SandboxLimits(memory_mib=harness.memory_mib, processes=harness.processes, file_mib=FILE_MIB, cpu_s=600)
     config = Bubblewrap(limits=limits, shared=await installed(harness, tmp_path, agent.package if agent else None))
     provider: SandboxProvider = await provider_with(config, tmp_path / "boxes")
     try:
-        async with gateway_with(tmp_path, harness, answer or ModelScript(harness.dialect), agent) as (place, socket):
+        model = answer or ModelScript(backend)
+        async with gateway_with(tmp_path, harness, model, backend, agent) as (place, socket):
             box = cast("BubblewrapBox", await provider.create(f"harness.{harness.name}.b1"))
             url = await box.open_way_out(socket, PORT)
             yield HarnessPlace(harness, place, box, f"{url}/a/{place.token}")

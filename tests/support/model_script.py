@@ -36,6 +36,11 @@ THOUGHT: Final = "I look around first."
 USAGE: Final = TokenUsage(input_tokens=100, output_tokens=10)
 
 
+def backend_for(dialect: DialectName) -> DialectName:
+    """Return what the model behind a client of this dialect speaks: the same, where backends do."""
+    return dialect if dialect in DIALECTS else "chat"
+
+
 @dataclass(frozen=True)
 class ModelScript:
     """Says `commands` in order, a call each, then `last`; with the first it says what it thinks."""

@@ -1,18 +1,21 @@
-"""Calls through the gateway by the vendors' own SDKs: every dialect of a client against every dialect of a backend."""
+"""Calls through the gateway by the vendors' own SDKs, or as they would: every dialect of a client against each of a backend."""
 
 from __future__ import annotations
 
 import json
 
 import anthropic
+import httpx
 import openai
 import pytest
 
 from schemas.conversation import DialectName, Part, Reply, Text, TokenUsage, ToolUse
 from schemas.events import ModelCallCompleted, ModelCallRequested
+from tests.support.gateway_calls import BACKENDS, NAMES
 from tests.support.gateway_place import GatewayPlace, gateway_place
+from tests.support.gemini_client import reply_of
+from tests.support.upstream import events_of
 
-DIALECTS: list[DialectName] = ["chat", "responses", "messages"]
 USAGE = TokenUsage(input_tokens=12, output_tokens=5, cached_tokens=2)
 CALL = ToolUse(id="call0Ab", name="shell", arguments='{"command": "ls -l"}')
 TOOL = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
@@ -86,16 +89,32 @@ async def say_messages(place: GatewayPlace, *, streamed: bool) -> tuple[str, lis
         return text, [(b.id, b.name, json.dumps(b.input)) for b in answer.content if b.type == "tool_use"]
 
 
-SAY = {"chat": say_chat, "responses": say_responses, "messages": say_messages}
+async def say_gemini(place: GatewayPlace, *, streamed: bool) -> tuple[str, list[tuple[str, str, str]]]:
+    asked = {
+        "systemInstruction": {"parts": [{"text": "Be brief."}]},
+        "contents": [{"role": "user", "parts": [{"text": "List it."}]}],
+        "tools": [{"functionDeclarations": [{"name": "shell", "parametersJsonSchema": TOOL}]}],
+    }
+    verb = "streamGenerateContent?alt=sse" if streamed else "generateContent"
+    async with httpx.AsyncClient(timeout=20, headers={"x-goog-api-key": place.token}) as http:
+        answer = await http.post(f"{place.url}/v1beta/models/any:{verb}", json=asked)
+    assert answer.status_code == 200, answer.text
+    told = reply_of(events_of(answer.text) if streamed else [answer.json()])
+    assert told.usage == USAGE
+    text = "".join(part.text for part in told.parts if isinstance(part, Text))
+    return text, [(p.id, p.name, p.arguments) for p in told.parts if isinstance(p, ToolUse)]
+
+
+SAY = {"gemini": say_gemini, "chat": say_chat, "responses": say_responses, "messages": say_messages}
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("backend", DIALECTS)
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("client", NAMES)
 async def test_every_client_gets_words_and_calls_from_every_backend(
     client: DialectName, backend: DialectName, streamed: bool
 ) -> None:
-    """The SDK hands out what the backend said, and the log holds it: asked once, answered once."""
+    """The client gets what the backend said, and the log holds it: asked once, answered once."""
     async with gateway_place(backend) as place:
         place.upstream.answers = [reply(Text(text="Here: "), CALL, dialect=backend)]
         text, calls = await SAY[client](place, streamed=streamed)

@@ -16,7 +16,6 @@ from gym_bus.blobs import MemoryBlobs
 from gym_bus.event_log import Draft
 from gym_bus.subjects import aggregate
 from projections import violations
-from providers.dialects.catalog import DIALECTS
 from providers.dialects.folding import Folding
 from providers.dialects.sse import EventSplitter
 from schemas.config import Budget, Budgets
@@ -33,8 +32,9 @@ from schemas.events import (
 from schemas.harnesses import CodexAgent
 from schemas.sandboxes import Bubblewrap
 from schemas.values import Message, Usage
-from tests.support.gateway_calls import NAMES, message_of, post, words
+from tests.support.gateway_calls import BACKENDS, NAMES, message_of, post, words
 from tests.support.gateway_place import KEY, GatewayPlace, gateway_place, log_as
+from tests.support.gemini_client import READERS
 from tests.support.logs import project
 from tests.support.machine_case import envelope
 
@@ -54,6 +54,10 @@ FIRST: dict[DialectName, dict[str, Any]] = {
         "max_tokens": 9,
         "messages": [{"role": "user", "content": "List it."}],
         "tools": [{"name": "shell", "input_schema": TOOL}],
+    },
+    "gemini": {
+        "contents": [{"role": "user", "parts": [{"text": "List it."}]}],
+        "tools": [{"functionDeclarations": [{"name": "shell", "parametersJsonSchema": TOOL}]}],
     },
 }
 
@@ -84,6 +88,11 @@ def then(client: DialectName, result: str = "a.txt") -> dict[str, Any]:
             block = {"type": "tool_result", "tool_use_id": CALL.id, "content": result}
             more = [said, {"role": "user", "content": [block]}]
             return {**body, "messages": [*body["messages"], *more]}
+        case "gemini":
+            use = {"functionCall": {"id": CALL.id, "name": CALL.name, "args": {"command": "ls"}}}
+            done = {"functionResponse": {"id": CALL.id, "name": CALL.name, "response": {"output": result}}}
+            more = [{"role": "model", "parts": [{"text": "Here: "}, use]}, {"role": "user", "parts": [done]}]
+            return {**body, "contents": [*body["contents"], *more]}
 
 
 def token(place: GatewayPlace, launch: int, **more: int) -> str:
@@ -93,7 +102,7 @@ def token(place: GatewayPlace, launch: int, **more: int) -> str:
 def read(client: DialectName, answer: httpx.Response) -> Reply:
     """Return the answer, streamed or not, as the client understands it."""
     assert answer.status_code == 200, answer.text
-    dialect = DIALECTS[client]
+    dialect = READERS[client]
     if not answer.headers["content-type"].startswith("text/event-stream"):
         return dialect.read_reply(answer.json())
     folding, reader = Folding(client), dialect.stream_reader()
@@ -114,7 +123,7 @@ def recalled(place: GatewayPlace) -> list[ModelCallRecalled]:
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("backend", NAMES)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("client", NAMES)
 async def test_the_answers_of_an_earlier_launch_are_given_again(
     client: DialectName, backend: DialectName, streamed: bool

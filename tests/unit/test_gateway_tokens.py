@@ -77,6 +77,9 @@ class Engine:
 
 def asked(client: DialectName, turns: list[tuple[str, str]]) -> dict[str, Any]:
     """Return the part of a body that holds a conversation, in a client's dialect."""
+    if client == "gemini":
+        roles = {"assistant": "model"}
+        return {"contents": [{"role": roles.get(role, role), "parts": [{"text": text}]} for role, text in turns]}
     messages = [{"role": role, "content": text} for role, text in turns]
     return {"input" if client == "responses" else "messages": messages}
 

@@ -173,9 +173,10 @@ class Launch:
         """Return what a file holds from byte `offset` on, `max_bytes` at most; empty if there is nothing more, or no such file.
 
         `pattern` is a path or a glob in the machine; one that is not absolute is in the launch's directory (`stdout`, `stderr`).
-        Of several files that match it is the last, by name: names begin with a time where that matters.
+        Of several files that match it is the last, by name: names begin with a time where that matters. With `first:` before an
+        absolute one it is the first.
         """
-        path = pattern if pattern.startswith("/") else f"{self.directory}/{pattern}"
+        path = pattern if pattern.removeprefix(supervisor.FIRST).startswith("/") else f"{self.directory}/{pattern}"
         words = (self._part, path, str(offset), str(max_bytes))
         async with self._reading:
             code = await self._ask("part", *words, otherwise=f"exit {supervisor.NO_FILE}")

@@ -38,6 +38,7 @@ ENDING_S = 15.0
 ORDER_MAX_BYTES = 4 * 1024 * 1024
 CLAIM_MAX_BYTES = 4096
 CLAIM_TRIES = 200
+FIRST = "first:"
 MARK, JOB_MARK = "GYM_BUS_LAUNCH", "GYM_BUS_JOB"
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -381,12 +382,14 @@ def close(directory: Path) -> int:
 
 
 def matching(pattern: str) -> list[str]:
-    """Return the paths that match, the last by name first."""
+    """Return the paths that match, the last by name first; with `first:` before the pattern the other way round."""
+    is_first = pattern.startswith(FIRST)
+    pattern = pattern[len(FIRST) :] if is_first else pattern
     if not any(sign in pattern for sign in "*?["):
         return [pattern]
     import glob  # noqa: PLC0415  the same
 
-    return sorted(glob.glob(pattern), reverse=True)
+    return sorted(glob.glob(pattern), reverse=not is_first)
 
 
 def part(target: Path, pattern: str, offset: int, size: int) -> int:

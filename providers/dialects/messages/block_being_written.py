@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from providers.dialects.base import Unexpressible
+from providers.dialects.json_text import is_object, object_text
 from providers.dialects.messages.blocks_out import BETWEEN_THOUGHTS, check_call, hosted_block, is_speechless, thought_of
-from providers.dialects.messages.json_text import is_object, object_text
 from schemas.conversation import Hosted, Part, PartGrew, Reasoning, Refusal, Text, ToolUse
 
 Event = dict[str, Any]

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from providers.dialects.base import Unexpressible
 from providers.dialects.fields import Fields, as_object
-from providers.dialects.messages.failures import refusing
-from providers.dialects.messages.json_text import object_text
+from providers.dialects.json_text import object_text
 from providers.dialects.messages.unknown import Found
+from providers.dialects.refusing import refusing
 from schemas.conversation import (
     CacheHint,
     Data,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, assert_never
 
 from providers.dialects.base import Unexpressible
-from providers.dialects.messages.json_text import object_of
+from providers.dialects.json_text import object_of
 from providers.dialects.messages.writing import Writing
 from schemas.conversation import (
     Audio,

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from providers.dialects.fields import Fields, as_object
+from providers.dialects.json_text import object_of
 from providers.dialects.messages.blocks_in import read_block
-from providers.dialects.messages.json_text import object_of
 from providers.dialects.messages.unknown import Found
 from schemas.conversation import Delta, Hosted, Part, PartBegan, PartEnded, PartGrew, Reasoning, Text, ToolUse
 

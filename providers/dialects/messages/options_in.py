@@ -7,8 +7,8 @@ from typing import Any, Final, cast, get_args
 from providers.dialects.base import Unexpressible
 from providers.dialects.fields import Fields
 from providers.dialects.messages.blocks_in import read_cache
-from providers.dialects.messages.failures import refusing
 from providers.dialects.messages.unknown import Found
+from providers.dialects.refusing import refusing
 from schemas.conversation import Effort, HostedTool, OutputFormat, Thinking, Tool, ToolChoice
 
 EFFORTS: Final = frozenset(get_args(Effort)) - {"none", "minimal"}  # these two are OpenAI's

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from providers.dialects.fields import Fields
-from providers.dialects.messages.failures import refusing
 from providers.dialects.messages.options_in import (
     read_stop,
     read_thinking_and_output,
@@ -14,6 +13,7 @@ from providers.dialects.messages.options_in import (
 )
 from providers.dialects.messages.turns_in import read_turns
 from providers.dialects.messages.unknown import Found
+from providers.dialects.refusing import refusing
 from schemas.conversation import Request
 
 

@@ -12,6 +12,8 @@ from actors.gateway.lineage import turn_digest
 from providers.dialects.base import Unexpressible
 from providers.dialects.catalog import DIALECTS
 from providers.dialects.folding import fold
+from providers.dialects.gemini.endings import CUT_OFF
+from providers.dialects.json_text import is_object
 from providers.dialects.sse import EventSplitter
 from providers.dialects.unfolding import unfold
 from schemas.conversation import (
@@ -28,13 +30,16 @@ from schemas.conversation import (
     ToolUse,
     Turn,
 )
-from tests.support import chat_conversations, messages_conversations, responses_conversations
+from tests.support import chat_conversations, gemini_conversations, messages_conversations, responses_conversations
+from tests.support.gateway_calls import BACKENDS, NAMES
+from tests.support.gemini_client import READERS
 
-NAMES: list[DialectName] = ["chat", "responses", "messages"]
 SAID: dict[DialectName, Any] = {
     "chat": chat_conversations, "responses": responses_conversations, "messages": messages_conversations,
+    "gemini": gemini_conversations,
 }  # fmt: skip
-PAIRS = [(a, b) for a in NAMES for b in NAMES if a != b]
+ASKED = [(client, backend) for client in NAMES for backend in BACKENDS if client != backend]
+ANSWERED = [(backend, client) for backend in BACKENDS for client in NAMES if client != backend]
 FEW = settings(derandomize=True, max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -77,7 +82,7 @@ def crossed(request: Request, to: DialectName) -> Request | None:
         return None if error.field else request.model_copy(update={"model": "an error without a field"})
 
 
-@pytest.mark.parametrize(("here", "there"), PAIRS)
+@pytest.mark.parametrize(("here", "there"), ASKED)
 @FEW
 @given(data=st.data())
 def test_what_can_be_said_elsewhere_is_said_whole(here: DialectName, there: DialectName, data: st.DataObject) -> None:
@@ -85,11 +90,11 @@ def test_what_can_be_said_elsewhere_is_said_whole(here: DialectName, there: Dial
     request = data.draw(SAID[here].requests())
     if (over := crossed(request, there)) is not None:
         assert essence(over) == essence(request)
-        if (back := crossed(over, here)) is not None:
+        if here in DIALECTS and (back := crossed(over, here)) is not None:
             assert essence(back) == essence(request)
 
 
-@pytest.mark.parametrize(("here", "there"), PAIRS)
+@pytest.mark.parametrize(("here", "there"), ANSWERED)
 @FEW
 @given(data=st.data())
 def test_an_answer_that_can_be_said_elsewhere_is_said_whole(
@@ -97,15 +102,23 @@ def test_an_answer_that_can_be_said_elsewhere_is_said_whole(
 ) -> None:
     """The words and the calls of an answer are the same for a client of another dialect, whole and streamed."""
     reply = data.draw(SAID[here].replies())
-    dialect = DIALECTS[there]
+    dialect = READERS[there]
     for is_streamed, said in ((False, _whole), (True, _streamed)):
         request = Request(dialect=there, model="m", turns=(), is_streamed=is_streamed, wants_usage=True)
         try:
             over = said(dialect, reply, request)
         except Unexpressible:
             continue
-        assert _is_same(over, reply)
+        assert _is_same(over, _without_cut_calls(reply) if there == "gemini" else reply)
         assert over.usage is None or reply.usage is None or over.usage.output_tokens == reply.usage.output_tokens
+
+
+def _without_cut_calls(reply: Reply) -> Reply:
+    """Return an answer as Gemini tells it: where it was cut off, without calls that were not finished."""
+    if reply.stop_reason not in CUT_OFF:
+        return reply
+    kept = [p for p in reply.parts if not isinstance(p, ToolUse) or not p.arguments.strip() or is_object(p.arguments)]
+    return reply.replaced(parts=tuple(kept))
 
 
 def _whole(dialect: Any, reply: Reply, request: Request) -> Reply:

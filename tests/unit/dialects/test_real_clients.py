@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from providers.dialects.catalog import DIALECTS
+from providers.dialects.catalog import CLIENTS, DIALECTS
 from schemas.conversation import DialectName
 
 CLAUDE_CODE = {
@@ -54,6 +54,32 @@ CODEX = {
     "prompt_cache_key": "abc",
     "client_metadata": {"x-codex-installation-id": "1"},
 }  # fmt: skip
+GEMINI_CLI = {
+    "model": "some-model",
+    "stream": True,
+    "contents": [
+        {"role": "user", "parts": [{"text": "<session_context>…</session_context>"}, {"text": "Look."}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "I look."},
+                {
+                    "functionCall": {"id": "call0", "args": {"command": "ls"}, "name": "run_shell_command"},
+                    "thoughtSignature": "skip_thought_signature_validator",
+                },
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [{"functionResponse": {"id": "call0", "name": "run_shell_command", "response": {"output": "a.txt"}}}] * 2,
+        },
+    ],
+    "systemInstruction": {"role": "user", "parts": [{"text": "You are an agent."}]},
+    "tools": [
+        {"functionDeclarations": [{"name": "run_shell_command", "description": "R.", "parametersJsonSchema": {"type": "object"}}]},
+    ],
+    "generationConfig": {"maxOutputTokens": 8192, "thinkingConfig": {"includeThoughts": True}},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("backend", ["chat", "responses"])
@@ -74,3 +100,14 @@ def test_codex_reaches_backends_of_other_dialects(backend: DialectName) -> None:
     there = DIALECTS[backend].read_request(written.body)
     assert [t.role for t in there.turns][-3:] == ["user", "assistant", "tool"]
     assert {"store", "prompt_cache_key", "client_metadata"} <= set(written.dropped)
+
+
+@pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
+def test_gemini_cli_reaches_every_backend(backend: DialectName) -> None:
+    """A session that goes on too, in which it gives each result twice and a signature that it made up."""
+    request = CLIENTS["gemini"].read_request(GEMINI_CLI)
+    written = DIALECTS[backend].write_request(request)
+    there = DIALECTS[backend].read_request(written.body)
+    assert [t.role for t in there.turns] == ["system", "user", "assistant", "tool"]
+    assert [len(t.parts) for t in there.turns] == [1, 2, 2, 1]
+    assert {"contents.1.parts.1.thoughtSignature", "contents.2.parts.1.repeatedResponse"} <= set(written.dropped)

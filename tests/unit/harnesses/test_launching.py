@@ -179,6 +179,8 @@ async def test_who_comes_later_goes_on_with_it(box: LaunchBox) -> None:
     assert await second.read("stdout", len(before), max_bytes=2) == b"tw"
     assert await second.read("stderr", 0) == b"err\n"
     assert await second.read("/box/no-such-*", 0) == b""
+    assert (await box.exec("echo old > /box/s-1; echo new > /box/s-2", key="s", timeout_s=20)).exit_code == 0
+    assert (await second.read("/box/s-*", 0), await second.read("first:/box/s-*", 0)) == (b"new\n", b"old\n")
     assert await second.standing() is Standing.ENDED
 
 

@@ -21,6 +21,7 @@ from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.cline import CLINE
 from adapters.harnesses.codex import CODEX
 from adapters.harnesses.copilot import COPILOT
+from adapters.harnesses.gemini_cli import GEMINI
 from adapters.harnesses.mini_swe import MINI_SWE
 from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
@@ -99,6 +100,18 @@ def test_system_prompts(harness: Harness, mode: Any) -> None:
     else:
         with pytest.raises(Unsupported, match=f"cannot {mode} its system prompt"):
             plan_for(harness, asked)
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [("append", "Read @notes.md first."), ("append", "@./x"), ("replace", "You have ${AvailableTools}.")],
+)
+def test_words_that_gemini_cli_would_not_show_as_they_are(mode: Any, words: str) -> None:
+    """It reads files into what is appended, and puts names into what replaces; an address with an `@` in it is no file."""
+    with pytest.raises(Unsupported, match="takes that for"):
+        plan_for(GEMINI, activation(system_prompt=SystemPrompt(words, mode)))
+    plan = plan_for(GEMINI, activation(system_prompt=SystemPrompt("Ask me@x.test, ${HOME}.", mode)))
+    assert "Ask me@x.test, ${HOME}." in plan.files.values()
 
 
 @each_harness

@@ -116,7 +116,7 @@ async def test_a_server_whose_door_is_shut_is_asked_again(tmp_path: Path) -> Non
         (Response("<html>\nhello</html>"), "none of MCP's"),
         (JSONResponse({"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "no"}}), '"message": "no"'),
     ],
-    ids=str,
+    ids=["down", "no entry", "a page", "refused"],
 )
 async def test_a_server_that_lists_nothing_lets_nothing_begin(tmp_path: Path, answer: Response, words: str) -> None:
     async def answered(_: Request) -> Response:

@@ -1,4 +1,4 @@
-"""JSON objects as text and back: arguments are raw text in a conversation, and an object in Anthropic Messages."""
+"""JSON objects as text and back: arguments are raw text in a conversation, and an object in some dialects."""
 
 from __future__ import annotations
 
