@@ -35,7 +35,7 @@ class CannotDo(Exception):
     """The agent lacks what is asked of it."""
 
 
-def server_of(one: dict[str, Any]) -> HttpMcpServer | McpServerStdio:
+def server_of(one: dict[str, Any]) -> Any:
     """Return a server of tools as the protocol has it."""
     if "url" in one:
         headers = [HttpHeader(name=name, value=value) for name, value in one["headers"].items()]
