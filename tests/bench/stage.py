@@ -33,7 +33,7 @@ ACTORS: Final = "collector,harness,sandbox,verifier"
 PROJECTOR: Final = "p0"
 READY_TIMEOUT_S: Final = 30.0
 SETTLED_CPU_S: Final = 0.06
-RUN: Final = "bench"
+RUN: Final = f"bench{os.getpid()}"
 
 
 def environment(data_dir: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:

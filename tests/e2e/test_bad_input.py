@@ -24,7 +24,7 @@ Done = subprocess.CompletedProcess[str]
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[RealRun]:
     """A run's place, with nothing left behind afterwards."""
-    place = RealRun(tmp_path)
+    place = RealRun(tmp_path, run_id="r1")
     yield place
     if place.pids():
         place.stop()
@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Iterator[RealRun]:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRun]:
     """One place for all that leave a working bus behind."""
-    place = RealRun(tmp_path_factory.mktemp("shared"))
+    place = RealRun(tmp_path_factory.mktemp("shared"), run_id="r1")
     yield place
     if place.pids():
         place.stop()

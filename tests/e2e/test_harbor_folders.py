@@ -162,14 +162,14 @@ def test_a_killed_run_of_a_folder_goes_on(run: RealRun) -> None:
     shutil.copytree(FOLDERS / "dockerfile", task)
     script = task / "solution/solve.sh"
     script.write_text("#!/bin/sh\nsleep 4\n" + script.read_text())
-    given = ("eval", "run", str(task), "--agent", "oracle", "--run-id", "r1", "--output", "out", "--detach")
+    given = ("eval", "run", str(task), "--agent", "oracle", "--run-id", run.run_id, "--output", "out", "--detach")
     started = run.cli(*given, "retries.backoff_s=0.2", timeout_s=BUILT_WITHIN_S)
     assert started.returncode == 0, started.stdout + started.stderr
     until = time.monotonic() + BUILT_WITHIN_S
     while not any(isinstance(event.data, ToolCallRequested) for event in run.events()) and time.monotonic() < until:
         time.sleep(0.2)
     run.kill_everything()
-    done = run.cli("eval", "resume", "r1", timeout_s=BUILT_WITHIN_S)
+    done = run.cli("eval", "resume", run.run_id, timeout_s=BUILT_WITHIN_S)
     assert "1 planned = 1 scored" in done.stdout, done.stdout + done.stderr
     (row,) = results(run, "out").values()
     assert (row["reward"], row["attempts"]) == (1.0, 2)

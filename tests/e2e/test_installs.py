@@ -39,6 +39,7 @@ from tests.support.world import World, config
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")  # a server outlives whoever started it
 
+RUN = f"installs{os.getpid()}"
 ASKS = r'exec 3<>/dev/tcp/127.0.0.1/8090; printf "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" >&3; head -n 1 <&3'
 HOLDS = (
     r'exec 3<>/dev/tcp/127.0.0.1/8090; printf "CONNECT %s HTTP/1.1\r\nHost: x\r\n\r\n" >&3; '
@@ -99,8 +100,8 @@ async def test_what_is_reached_to_install_is_not_reached_by_the_agent(tmp_path: 
         world.start_host()
         try:
             sandbox = Bubblewrap(network=policy)
-            await world.request_run("r1", config(sandbox=sandbox, install=Install(command=install, timeout_s=30)))
-            await world.finished("r1", 60)
+            await world.request_run(RUN, config(sandbox=sandbox, install=Install(command=install, timeout_s=30)))
+            await world.finished(RUN, 60)
             await settled(world)
         finally:
             await provider.aclose()
@@ -150,8 +151,8 @@ async def test_an_install_that_does_not_end_well(
     world.start_host()
     try:
         run = config(install=Install(command=command, timeout_s=2), retries=Retries(max_attempts=2, backoff_s=0.1))
-        await world.request_run("r1", run)
-        await world.finished("r1", 60)
+        await world.request_run(RUN, run)
+        await world.finished(RUN, 60)
         await settled(world)
     finally:
         await provider.aclose()
@@ -178,8 +179,8 @@ async def test_an_install_without_memory(kind: str, tmp_path: Path) -> None:
     try:
         eats = "dd if=/dev/zero of=/dev/null bs=300M count=1"
         run = config(install=Install(command=eats, timeout_s=20), retries=Retries(max_attempts=1))
-        await world.request_run("r1", run)
-        await world.finished("r1", 60)
+        await world.request_run(RUN, run)
+        await world.finished(RUN, 60)
         await settled(world)
     finally:
         await provider.aclose()

@@ -27,7 +27,7 @@ OUTAGE_S = 15.0
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[RealRun]:
     """A run's place, with nothing left behind afterwards."""
-    place = RealRun(tmp_path)
+    place = RealRun(tmp_path, run_id="r1")
     yield place
     place.stop()
     assert not place.pids()

@@ -14,7 +14,7 @@ from tests.support.real_run import RealRun
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[RealRun]:
-    place = RealRun(tmp_path)
+    place = RealRun(tmp_path, run_id="r1")
     yield place
     if place.pids():
         place.stop()

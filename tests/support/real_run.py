@@ -31,7 +31,7 @@ class RealRun:
 
     directory: Path
     environ: dict[str, str] = field(default_factory=dict)
-    run_id: str = "r1"
+    run_id: str = f"r{os.getpid()}"
 
     @property
     def data_dir(self) -> Path:

@@ -27,6 +27,7 @@ from schemas.sandboxes import Docker, SandboxLimits
 from tests.support.engine import IMAGE, USER, needs_engine
 
 pytestmark = needs_engine
+RUN = f"docker{os.getpid()}"
 LIMITS = SandboxLimits(memory_mib=64, processes=24, file_mib=1, cpu_s=1, output_bytes=4096)
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,7 +48,7 @@ async def engine() -> AsyncIterator[Engine]:
 
 @pytest.fixture
 async def box(provider: SandboxProvider) -> Box:
-    return await provider.create("r.1.b1")
+    return await provider.create(f"{RUN}.1.b1")
 
 
 async def said(box: Box, command: str) -> str:
@@ -218,7 +219,7 @@ async def test_a_cancelled_command_ends_its_box(box: Box, engine: Engine) -> Non
 async def test_no_label_is_made_twice_by_two_processes(box: Box, tmp_path: Path) -> None:
     other = make_provider(Docker(image=IMAGE, user=USER, limits=LIMITS), tmp_path / "others")
     with pytest.raises(CreateFailed, match="exists already"):
-        await other.create("r.1.b1")
+        await other.create(f"{RUN}.1.b1")
     assert await said(box, "echo alive") == "alive\n"
     await other.aclose()
 
@@ -230,7 +231,7 @@ def test_a_label_has_one_name_that_engines_take() -> None:
 
 
 def test_whose_owner_is_dead_is_an_orphan() -> None:
-    mine = labels_of("r.1.b1")
+    mine = labels_of(f"{RUN}.1.b1")
     pid, _, ticks = mine[OWNER].partition(":")
     assert not is_orphan(mine)
     assert is_orphan({**mine, OWNER: f"{pid}:{int(ticks) - 1}"}), "the pid was used again"
@@ -353,7 +354,7 @@ async def test_a_container_that_does_not_start_leaves_nothing(
     monkeypatch.setattr("providers.sandboxes.docker.body_of", shell_less)
     provider = make_provider(Docker(image=IMAGE, user=USER), tmp_path / "boxes")
     with pytest.raises(CreateFailed, match="/no/such/shell"):
-        await provider.create("r.1.b1")
+        await provider.create(f"{RUN}.1.b1")
     assert await none_left(engine, "gymbus.label=r.1.b1")
     assert not list((tmp_path / "boxes").glob("p*/*"))
     await provider.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from providers.sandboxes import SandboxUnavailable, make_provider
 from schemas.sandboxes import Apptainer, Bubblewrap, Docker, NoImage, with_image
 from tests.support.engine import IMAGE, USER, needs_engine
 from tests.support.registry import registry
+
+RUN = f"images{os.getpid()}"
 
 
 @pytest.fixture
@@ -46,7 +49,7 @@ async def test_a_missing_image_is_pulled_by_who_makes_the_first_machine(tmp_path
     assert not has_image(DEFAULT_SOCKET, pulled)
     provider = make_provider(config, tmp_path / "boxes")
     try:
-        box = await provider.create("images.1-0.b1")
+        box = await provider.create(f"{RUN}.1-0.b1")
         assert (await box.exec("echo $((1 + 1))", key="k", timeout_s=20)).output == "2\n"
     finally:
         await provider.aclose()
@@ -70,7 +73,7 @@ async def test_an_image_that_may_not_be_pulled_or_is_nowhere(tmp_path: Path, pul
     ):
         provider = make_provider(config, tmp_path / config.pull)
         with pytest.raises(SandboxUnavailable, match=words) as told:
-            await provider.create("images.1-0.b1")
+            await provider.create(f"{RUN}.1-0.b1")
         assert f"docker pull {config.image}" in str(told.value)
         await provider.aclose()
 
@@ -81,7 +84,7 @@ async def test_an_image_is_built_of_a_dockerfile_once(tmp_path: Path, built: Pat
     config, said = Docker(dockerfile=str(built), user=USER), list[str]()
     provider = make_provider(config, tmp_path / "boxes")
     try:
-        box = await provider.create("images.1-0.b1")
+        box = await provider.create(f"{RUN}.1-0.b1")
         assert (await box.exec("cat /words", key="k", timeout_s=20)).output == "made here\n"
     finally:
         await provider.aclose()
@@ -96,7 +99,7 @@ async def test_a_build_that_fails_says_what_it_said(tmp_path: Path) -> None:
     path = dockerfile(tmp_path, "RUN echo before && exit 7\n")
     provider = make_provider(Docker(dockerfile=str(path), user=USER, build_network="none"), tmp_path / "boxes")
     with pytest.raises(SandboxUnavailable, match=r"(?s)was not built: .*7.*before"):
-        await provider.create("images.1-0.b1")
+        await provider.create(f"{RUN}.1-0.b1")
     await provider.aclose()
 
 

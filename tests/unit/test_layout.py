@@ -23,6 +23,7 @@ from schemas.machines import ROOM, Machine, Unfit, fitted
 from schemas.sandboxes import Bubblewrap, Docker, Inline, Layout, NetworkPolicy, Reach, SandboxConfig, SandboxLimits
 from tests.support.engine import IMAGE, USER, needs_engine
 
+RUN = f"layout{os.getpid()}"
 LAYOUT = Layout(workspace="/srv/app", scratch=("/logs/verifier", "/tests"), environment={"COLOUR": "light green"})
 LOOK = 'pwd; echo "$COLOUR"; echo x >here; cat /box/here; touch /logs/verifier/a /tests/b && echo written; touch /srv/c || echo kept'
 
@@ -36,7 +37,7 @@ async def test_a_task_has_its_places(config: SandboxConfig, tmp_path: Path) -> N
     """Commands begin in the workspace, which is the box's own; beside it only what was asked for can be written to."""
     provider = make_provider(config, tmp_path / "boxes")
     try:
-        box = await provider.create("layout.1-0.b1")
+        box = await provider.create(f"{RUN}.1-0.b1")
         lines = (await box.exec(LOOK, key="k", timeout_s=20)).output.splitlines()
     finally:
         await provider.aclose()
@@ -64,7 +65,7 @@ async def test_a_workspace_begins_as_the_images(dockerfile: Path, tmp_path: Path
     look = "cat a/link/file; test -x a/b/file && echo runs; readlink out; echo $PATH; stat -c %u . a a/b/file out | sort -u"
     try:
         for number in (1, 2):
-            box = await provider.create(f"layout.1-0.b{number}")
+            box = await provider.create(f"{RUN}.1-0.b{number}")
             said = (await box.exec(look, key="k", timeout_s=20)).output.splitlines()
             assert said == ["1", "runs", "/etc/passwd", "/bin:/of/the/image", USER.partition(":")[0]]
             changed = await box.exec(
@@ -84,7 +85,7 @@ async def test_an_image_without_the_directory_begins_empty(tmp_path: Path) -> No
     config = Docker(image=IMAGE, user=USER, layout=Layout(workspace="/nowhere/at/all", is_seeded=True))
     provider = make_provider(config, tmp_path / "boxes")
     try:
-        box = await provider.create("layout.1-0.b1")
+        box = await provider.create(f"{RUN}.1-0.b1")
         assert (await box.exec("pwd; ls -A", key="k", timeout_s=20)).output == "/nowhere/at/all\n"
     finally:
         await provider.aclose()
@@ -174,9 +175,9 @@ async def test_a_user_may_be_named_as_the_image_knows_it(tmp_path: Path) -> None
         try:
             if words:
                 with pytest.raises(CreateFailed, match=words):
-                    await provider.create("layout.1-0.b1")
+                    await provider.create(f"{RUN}.1-0.b1")
                 continue
-            box = await provider.create("layout.1-0.b1")
+            box = await provider.create(f"{RUN}.1-0.b1")
             said = await box.exec("id -un; id -u; echo x >file && stat -c %U file", key="k", timeout_s=20)
             assert said.output == "agent\n1000\nagent\n"
         finally:

@@ -51,6 +51,7 @@ from tests.support.sandbox_doubles.faults import KEY
 from tests.support.sandbox_doubles.opensandbox import opensandbox_double
 
 ROOT = Path(__file__).resolve().parents[2]
+RUN = f"contract{os.getpid()}"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -88,11 +89,11 @@ async def provider(kind: str, tmp_path: Path) -> AsyncIterator[SandboxProvider]:
 
 @pytest.fixture
 async def box(provider: SandboxProvider) -> Box:
-    return await provider.create("r.1.b1")
+    return await provider.create(f"{RUN}.1.b1")
 
 
 async def test_arithmetic_is_worked_out(any_provider: SandboxProvider) -> None:
-    box = await any_provider.create("r.1.b1")
+    box = await any_provider.create(f"{RUN}.1.b1")
     result = await box.exec("echo $((-7 / 2 + 3 * (4 - 10)))", key="k", timeout_s=10)
     assert (result.exit_code, result.output, result.ended_by, result.truncated) == (0, "-21\n", "exit", False)
     assert result.output_bytes == 4
@@ -114,7 +115,7 @@ PROTOCOLS: Final[dict[Capability, type]] = {
 async def test_a_machine_has_what_its_provider_declares(any_provider: SandboxProvider) -> None:
     """And nothing else; what hangs on this host (script(1), root) is declared only where it is so."""
     assert set(PROTOCOLS) == set(get_args(Capability))
-    box = await any_provider.create("r.1.b1")
+    box = await any_provider.create(f"{RUN}.1.b1")
     has = {name for name, protocol in PROTOCOLS.items() if isinstance(box, protocol)}
     assert has >= any_provider.capabilities
     assert has - any_provider.capabilities <= {"terminal", "users"}
@@ -123,7 +124,7 @@ async def test_a_machine_has_what_its_provider_declares(any_provider: SandboxPro
 
 
 async def test_a_missing_command_is_a_result(any_provider: SandboxProvider) -> None:
-    box = await any_provider.create("r.1.b1")
+    box = await any_provider.create(f"{RUN}.1.b1")
     result = await box.exec("no-such-command --at-all", key="k", timeout_s=10)
     assert result.exit_code == 127
     assert result.output
@@ -131,17 +132,17 @@ async def test_a_missing_command_is_a_result(any_provider: SandboxProvider) -> N
 
 
 async def test_each_effect_is_in_the_ledger_when_it_starts(any_provider: SandboxProvider, tmp_path: Path) -> None:
-    box = await any_provider.create("r.1.b1")
+    box = await any_provider.create(f"{RUN}.1.b1")
     await box.exec("echo $((1 + 1))", key="event-1", timeout_s=10)
     await box.exec("echo $((1 + 2))", key="event-2", timeout_s=10)
     lines = [json.loads(line) for line in (tmp_path / "ledger").read_text().split("\n")[:-1]]
-    assert lines == [{"kind": "tool", "key": f"event-{n}", "label": "r.1.b1"} for n in (1, 2)]
+    assert lines == [{"kind": "tool", "key": f"event-{n}", "label": f"{RUN}.1.b1"} for n in (1, 2)]
 
 
 async def test_a_destroyed_box_refuses_and_may_be_destroyed_again(
     any_provider: SandboxProvider, tmp_path: Path
 ) -> None:
-    box = await any_provider.create("r.1.b1")
+    box = await any_provider.create(f"{RUN}.1.b1")
     await box.destroy()
     await box.destroy()
     assert not box.is_alive
@@ -276,7 +277,7 @@ async def test_a_cancelled_command_leaves_nothing(box: Box) -> None:
 
 async def test_destroying_while_a_command_runs_ends_it(provider: SandboxProvider) -> None:
     sleep = unique_sleep()
-    box = await provider.create("r.1.b1")
+    box = await provider.create(f"{RUN}.1.b1")
     task = asyncio.ensure_future(box.exec(sleep, key="k", timeout_s=60))
     while not processes_with(sleep):
         await asyncio.sleep(0.005)
@@ -287,20 +288,20 @@ async def test_destroying_while_a_command_runs_ends_it(provider: SandboxProvider
 
 
 async def test_files_belong_to_one_box_and_go_with_it(provider: SandboxProvider, tmp_path: Path) -> None:
-    one, two = await provider.create("r.1.b1"), await provider.create("r.2.b1")
+    one, two = await provider.create(f"{RUN}.1.b1"), await provider.create(f"{RUN}.2.b1")
     await one.exec("echo mine >file; mkdir -p a/b; chmod 0 a/b; chmod 0 a; ln -s /etc link", key="k", timeout_s=10)
     assert (await one.exec("cat file", key="k", timeout_s=10)).output == "mine\n"
     assert (await two.exec("ls", key="k", timeout_s=10)).output == ""
     await one.destroy()
     await two.destroy()
-    again = await provider.create("r.1.b1")
+    again = await provider.create(f"{RUN}.1.b1")
     assert (await again.exec("ls -A", key="k", timeout_s=10)).output == ""
     assert Path("/etc/passwd").exists()
 
 
 async def test_no_label_is_made_twice(provider: SandboxProvider, box: Box) -> None:
     with pytest.raises(CreateFailed, match="exists already"):
-        await provider.create("r.1.b1")
+        await provider.create(f"{RUN}.1.b1")
 
 
 OWNER = """
@@ -312,7 +313,7 @@ from schemas.config import RunConfig
 async def main():
     config = RunConfig.model_validate({"taskset": {"type": "jsonl", "jsonl_fpath": "none"}, "sandbox": json.loads(sys.argv[1])})
     provider = make_provider(config.sandbox, Path(sys.argv[2]), sys.argv[4])
-    idle, busy = await provider.create("r.1.b1"), await provider.create("r.2.b1")
+    idle, busy = await provider.create(f"{RUN}.1.b1"), await provider.create(f"{RUN}.2.b1")
     await idle.exec(f"(setsid {sys.argv[3]} &)", key="k", timeout_s=10)
     print("ready", flush=True)
     await busy.exec(f"setsid {sys.argv[3]} & {sys.argv[3]}", key="k", timeout_s=60)
@@ -358,7 +359,7 @@ async def test_the_living_are_not_reaped(kind: str, provider: SandboxProvider, b
 
 async def test_closing_the_provider_destroys_every_box(tmp_path: Path, provider: SandboxProvider) -> None:
     sleep = unique_sleep()
-    boxes = [await provider.create(f"r.{n}.b1") for n in range(3)]
+    boxes = [await provider.create(f"{RUN}.{n}.b1") for n in range(3)]
     for box in boxes:
         await box.exec(f"{sleep} & echo $!", key="k", timeout_s=10)
     await provider.aclose()
@@ -391,7 +392,7 @@ async def test_closing_the_provider_waits_for_files_that_are_being_removed(
 async def far(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[RemoteBox[Any]]:
     """A box of each remote provider, with all that they have in common."""
     provider = await provider_of(request.param, tmp_path / "boxes", str(tmp_path / "ledger"))
-    box = await provider.create("r.1.b1")
+    box = await provider.create(f"{RUN}.1.b1")
     assert isinstance(box, RemoteBox)
     yield box
     await provider.aclose()
