@@ -189,7 +189,7 @@ async def test_a_false_word_of_the_shell_is_the_end_of_its_box(box: Box) -> None
 async def test_a_container_that_was_removed_is_lost(box: Box, engine: Engine) -> None:
     running = asyncio.ensure_future(box.exec("sleep 60", key="k", timeout_s=60))
     await asyncio.sleep(0.2)
-    [container] = await containers_of(engine, "gymbus.label=r.1.b1")
+    [container] = await containers_of(engine, f"gymbus.label={RUN}.1.b1")
     await container.delete(force=True)
     with pytest.raises(BoxLost, match=r"gone|ended"):
         await running
@@ -199,7 +199,7 @@ async def test_a_container_that_was_removed_is_lost(box: Box, engine: Engine) ->
 
 
 async def test_a_container_that_was_restarted_is_lost(box: Box, engine: Engine) -> None:
-    [container] = await containers_of(engine, "gymbus.label=r.1.b1")
+    [container] = await containers_of(engine, f"gymbus.label={RUN}.1.b1")
     await container.restart(t=0)
     with pytest.raises(BoxLost, match=r"restarted|gone|ended"):
         await box.exec("true", key="k", timeout_s=10)
@@ -213,7 +213,7 @@ async def test_a_cancelled_command_ends_its_box(box: Box, engine: Engine) -> Non
     with pytest.raises(asyncio.CancelledError):
         await running
     assert not box.is_alive
-    assert await none_left(engine, "gymbus.label=r.1.b1"), "without anybody asking for it"
+    assert await none_left(engine, f"gymbus.label={RUN}.1.b1"), "without anybody asking for it"
 
 
 async def test_no_label_is_made_twice_by_two_processes(box: Box, tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ async def test_a_container_that_does_not_start_leaves_nothing(
     provider = make_provider(Docker(image=IMAGE, user=USER), tmp_path / "boxes")
     with pytest.raises(CreateFailed, match="/no/such/shell"):
         await provider.create(f"{RUN}.1.b1")
-    assert await none_left(engine, "gymbus.label=r.1.b1")
+    assert await none_left(engine, f"gymbus.label={RUN}.1.b1")
     assert not list((tmp_path / "boxes").glob("p*/*"))
     await provider.aclose()
 

@@ -75,7 +75,7 @@ async def test_a_workspace_begins_as_the_images(dockerfile: Path, tmp_path: Path
             await box.destroy()
     finally:
         await provider.aclose()
-    wanted = ["docker", "ps", "-aq", "--filter", "label=gymbus.label=layout.1-0.b1"]
+    wanted = ["docker", "ps", "-aq", "--filter", f"label=gymbus.label={RUN}.1-0.b1"]
     left = await asyncio.to_thread(subprocess.run, wanted, capture_output=True, check=True)
     assert left.stdout == b""
 
