@@ -15,7 +15,7 @@ from adapters.harnesses.acp import ACP
 from adapters.harnesses.joining import GapKind
 from adapters.harnesses.launching import LaunchBox
 from adapters.harnesses.running import account_of, begin
-from adapters.harnesses.servers import McpServer
+from adapters.harnesses.servers import LocalServer, McpServer
 from adapters.harnesses.trajectory import Finished, Planned, SessionNamed, ToolDone
 from schemas.events import ModelCallCompleted, ModelCallRecalled
 from schemas.harnesses import AcpAgent, AgentPackage
@@ -31,7 +31,8 @@ from tests.support.harness_place import (
     session_of,
 )
 from tests.support.mcp_double import McpDouble
-from tests.support.model_script import EchoScript
+from tests.support.model_script import CallingScript
+from tests.support.stdio_server import SCRIPT
 from tests.support.upstream import served_on
 
 SMALL_GAPS: Final[frozenset[GapKind]] = frozenset({"arguments_rewritten", "matched_by_order", "usage_differs"})
@@ -80,16 +81,17 @@ async def test_a_tool_of_a_server(tmp_path: Path) -> None:
     double = McpDouble()
     async with (
         served_on(double.app, tmp_path / "mcp.sock") as socket,
-        harness_place(ACP, tmp_path, EchoScript("chat", commands=("one", "two")), opencode()) as at,
+        harness_place(ACP, tmp_path, CallingScript("chat", commands=("echo one", "say two")), opencode()) as at,
     ):
         url = await at.box.open_way_out(socket, PORT)
-        receipt, account = await at.run(mcp=(McpServer("tools", f"{url}/mcp", {"x-gym-bus-token": 'a "secret"'}),))
+        far = McpServer("tools", f"{url}/mcp", {"x-gym-bus-token": 'a "secret"'})
+        receipt, account = await at.run(mcp=(far, LocalServer("loud", "python3", ("-c", SCRIPT))))
         assert receipt.exit_code == 0
-        assert double.echoed == ["one", "two"]
+        assert double.echoed == ["one"]
         assert {headers.get("x-gym-bus-token") for headers in double.headers} == {'a "secret"'}
         done = [item for item in account.items if isinstance(item, ToolDone)]
         assert [item.is_error for item in done] == [False, False]
-        assert "echo: one" in done[0].text
+        assert ["echo: one" in done[0].text, "aloud: two" in done[1].text] == [True, True]
 
 
 LOGIN: Final = {"AGENT_LOGIN": "1"}

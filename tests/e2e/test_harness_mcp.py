@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,9 @@ from adapters.harnesses.qwen import QWEN
 from adapters.harnesses.servers import LocalServer, McpServer
 from adapters.harnesses.table import HARNESSES
 from adapters.harnesses.trajectory import ToolDone
-from schemas.conversation import Request, ToolUse
 from tests.support.harness_place import harness_place
 from tests.support.mcp_double import McpDouble
-from tests.support.model_script import ModelScript, backend_for, call_of
+from tests.support.model_script import CallingScript, backend_for
 from tests.support.stdio_server import SCRIPT
 from tests.support.upstream import served_on
 
@@ -40,15 +38,6 @@ each = pytest.mark.parametrize(
     [CODEX, PI, *(pytest.param(harness, marks=LARGE) for harness in THE_LARGE)],
     ids=lambda harness: harness.name,
 )
-
-
-@dataclass(frozen=True)
-class CallingScript(ModelScript):
-    """Calls tools of MCP servers, whatever the harness calls them, with `commands` of the form `TOOL WORDS`; then is done."""
-
-    def _call(self, call_id: str, request: Request, command: str) -> ToolUse:
-        name, words = command.split(" ", 1)
-        return call_of(request, call_id, name, text=words)
 
 
 @each

@@ -73,6 +73,15 @@ class ModelScript:
         return Reply(dialect=self.dialect, id=reply_id, model="scripted", parts=parts, stop_reason=reason, usage=USAGE)
 
 
+@dataclass(frozen=True)
+class CallingScript(ModelScript):
+    """Calls tools of MCP servers, whatever the harness calls them, with `commands` of the form `TOOL WORDS`; then is done."""
+
+    def _call(self, call_id: str, request: Request, command: str) -> ToolUse:
+        name, words = command.split(" ", 1)
+        return call_of(request, call_id, name, text=words)
+
+
 def call_of(request: Request, call_id: str, name: str, **arguments: str) -> ToolUse:
     """Return a call of a tool of an MCP server, whatever the harness calls it."""
     offered = [tool for tool in request.tools or () if isinstance(tool, Tool)]
