@@ -244,9 +244,12 @@ class RemoteMachine:
         return state.is_closed
 
     def crashed(self, state: RemoteState, failure: Failure) -> Sequence[Draft]:
-        """Fail the activation; the session then winds up as usual."""
-        if state.is_closed or state.failure:
+        """Fail the activation; the session then winds up as usual. It is over at once if that broke down too."""
+        if state.is_closed or (state.failure and state.course.is_open(state.activation)):
             return ()
+        if state.failure:
+            over = SessionFailed(request_id=state.request_id, failure=state.failure, cleanup_confirmed=state.is_clean)
+            return (Draft(over, state.request_id),)
         return (Draft(ActivationFailed(activation=state.activation, failure=failure), state.request_id),)
 
 

@@ -9,6 +9,7 @@ import re
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -35,6 +36,7 @@ from schemas.harnesses import RemoteAgent
 from tests.bench.stage import Stage, stage
 from tests.e2e.test_agent_programs import model_at
 from tests.support.logs import project
+from tests.support.real_run import RealRun
 from tests.support.remote_agent import HttpAgent
 from tests.support.upstream import served
 
@@ -166,14 +168,14 @@ async def test_a_killed_owner_asks_again_under_the_same_key_or_looks_where_it_wa
     """The agent's work is done once, and its model asked once."""
     async with scene() as (place, there, config):
         await place.request(config("held", "held-later"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (there.begun.total() == 2 and there.polls):
                 await asyncio.sleep(0.02)
         os.kill(place.children["h0"].pid, signal.SIGKILL)
         place.children["h0"].wait(10)
         asked_before, looked_before = len(there.posts), there.polls.total()
         place.spawn("h0", HOSTS["h0"])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(there.posts) == asked_before or there.polls.total() == looked_before:
                 await asyncio.sleep(0.02)
         there.may_end.set()
@@ -187,3 +189,30 @@ async def test_a_killed_owner_asks_again_under_the_same_key_or_looks_where_it_wa
     assert sum(isinstance(event.data, RemoteAsked) for event in events) == 2
     assert sum(isinstance(event.data, ModelCallRequested) for event in events) == 2
     assert [event.data.reward for event in events if isinstance(event.data, VerdictIssued)] == [1.0, 1.0]
+
+
+@pytest.mark.slow
+async def test_the_command_line_brings_up_what_it_needs(tmp_path: Path) -> None:
+    """A gateway, and no sandbox; the agent's key, which the environment holds, reaches the agent and nothing else."""
+    run, there = RealRun(tmp_path, {"AGENT_KEY": KEY}), HttpAgent()
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(row("later", 3)) + "\n")
+    try:
+        async with model_at("chat", sum_of) as (model_url, _), served(there.app) as url:
+            agent = (
+                "agent.type=remote_agent",
+                f"agent.url={url}/do",
+                "agent.api_key=env:AGENT_KEY",
+                "agent.poll_s=0.1",
+            )
+            model = ("--model-url", f"{model_url}/v1", "--model", "some-model")
+            given = ("--input", str(tmp_path / "tasks.jsonl"), "--output", str(tmp_path / "out"))
+            done = await asyncio.to_thread(run.cli, "eval", "run", *given, *model, *agent)
+        assert done.returncode == 0, done.stdout + done.stderr
+        held = await asyncio.to_thread(run.cli, "doctor")
+        assert held.returncode == 0, held.stdout
+    finally:
+        await asyncio.to_thread(run.stop)
+        await there.aclose()
+    assert [found["reward"] for found in run.rows()] == [1.0]
+    assert there.headers[0]["authorization"] == f"Bearer {KEY}"
+    assert KEY not in (tmp_path / "out/run_config.yaml").read_text()

@@ -217,6 +217,7 @@ def test_a_handler_that_broke_down_ends_the_session() -> None:
     assert isinstance(end, SessionFailed)
     assert end.failure.kind == "internal"
     assert case.given(failed, SETTLED, end).crashed() == []
+    assert case.given(failed).crashed() == [end], "settling that breaks down is not begun for ever"
 
 
 def test_a_state_survives_its_snapshot() -> None:
