@@ -18,6 +18,9 @@ from actors.ended_runs import is_run_over
 from actors.harness import settling
 from actors.harness.handlers import ModelHandlers
 from actors.harness.launched import LaunchedMachine
+from actors.harness.remote import RemoteMachine
+from actors.harness.remote_calls import RemoteHandlers
+from actors.harness.remote_http import AskAgent, ask_agent
 from actors.harness.session import SessionMachine
 from actors.harness.solving import SolvingMachine
 from actors.sandbox.admission import Admission
@@ -82,7 +85,7 @@ from schemas.events import (
     VerdictFailed,
     VerdictIssued,
 )
-from schemas.harnesses import HarnessAgent, NopAgent, OracleAgent
+from schemas.harnesses import HarnessAgent, NopAgent, OracleAgent, RemoteAgent
 from schemas.ids import WorkerKind, environment_key, grading_key, sandbox_key, session_key, verdict_key
 from schemas.sandboxes import SandboxConfig
 from schemas.tasks import Task
@@ -153,6 +156,8 @@ class Surroundings:
     """Is told before a machine is made for a run."""
     call_remote: CallRemote = call_remote
     """Calls a tool of an MCP server that a task names."""
+    ask_agent: AskAgent = ask_agent
+    """Asks an agent that somebody runs somewhere else."""
 
 
 Places = list[tuple[str, Slots]]
@@ -216,10 +221,10 @@ def _collector(around: Surroundings) -> tuple[Worker, Places]:
 def _harness(around: Surroundings) -> tuple[Worker, Places]:
     model_log = _log(around, "model")
     handlers = ModelHandlers(around.model_for, RunSpending(model_log, around.clock))
-    shell = replace(
-        _shell("harness", around, {**handlers.table(), **settling.TABLE}), sibling_logs={"model": model_log}
-    )
-    loops, programs, solutions = SessionMachine(), LaunchedMachine(), SolvingMachine()
+    remote = RemoteHandlers(around.settings.data_dir, around.ask_agent)
+    table = {**handlers.table(), **settling.TABLE, **remote.table()}
+    shell = replace(_shell("harness", around, table), sibling_logs={"model": model_log})
+    loops, programs, solutions, elsewhere = SessionMachine(), LaunchedMachine(), SolvingMachine(), RemoteMachine()
 
     def make(shell: Shell, where: AggregateId, request: Envelope) -> Drive[Any]:
         agent = request.data.agent if isinstance(request.data, SessionRequested) else None
@@ -228,6 +233,8 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
             machine = programs
         elif isinstance(agent, OracleAgent | NopAgent):
             machine = solutions
+        elif isinstance(agent, RemoteAgent):
+            machine = elsewhere
         return Drive(shell, machine, where, request.attempt, request)
 
     role = replace(_role("harness", loops, session_key), make=make)

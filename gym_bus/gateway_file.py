@@ -13,6 +13,7 @@ GATEWAY: Final = "g0"
 ADDRESS_FILE: Final = "gateway.json"
 SOCKET_FILE: Final = "gateway.sock"
 ACCEPTED_WITHIN_S: Final = 5.0
+LOOK_EVERY_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +60,12 @@ async def accepts(path: Path) -> bool:
             await writer.wait_closed()
         return True
     return False
+
+
+async def listening(directory: Path, within_s: float) -> GatewayAddress:
+    """Return where the gateway of `directory` listens, as soon as it does; raises `TimeoutError` if it does not `within_s`."""
+    async with asyncio.timeout(within_s):
+        # It takes no connection before its addresses are written down.
+        while not (await accepts(directory / SOCKET_FILE) and (found := read_address(directory))):  # noqa: ASYNC110  another process does it
+            await asyncio.sleep(LOOK_EVERY_S)
+    return found

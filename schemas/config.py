@@ -29,6 +29,7 @@ from schemas.harnesses import (
     OracleAgent,
     PiAgent,
     QwenCodeAgent,
+    RemoteAgent,
     StrandsAgent,
 )
 from schemas.loops import BrowsecompAgent, CompactingAgent, OwnLoop
@@ -394,6 +395,7 @@ AgentConfig = Annotated[
     | Annotated[OpenClawAgent, Tag("openclaw_agent")]
     | Annotated[StrandsAgent, Tag("simple_strands_agent")]
     | Annotated[AcpAgent, Tag("acp_agent")]
+    | Annotated[RemoteAgent, Tag("remote_agent")]
     | Annotated[OracleAgent, Tag("oracle_agent")]
     | Annotated[NopAgent, Tag("nop_agent")],
     Discriminator(_type_of_agent),

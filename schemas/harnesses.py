@@ -1,8 +1,9 @@
-"""An agent's own program: which one, and what a run may change about it."""
+"""An agent with a loop of its own: which one, and what a run may change about it."""
 
 from __future__ import annotations
 
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
@@ -227,6 +228,49 @@ Program = (
     | AcpAgent
 )
 """Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`, and one whose program a run's configuration brings."""
+
+
+class RemoteAgent(Tagged):
+    """An agent that somebody runs somewhere else, asked over HTTP at `url`, outside of any sandbox of ours (docs/harnesses.md).
+
+    `api_key` is a secret's name, never the key itself. `timeout_s` is for each activation, `request_timeout_s` for one request, which
+    is made `max_tries` times at most as long as it fails, `poll_s` is how long an agent that is not done yet is left alone between
+    two questions, `mcp_timeout_s` for one call of a tool of its task. `grants` are the ways by which it can reach those, `resumes`
+    says that it goes on with its own session when a further input comes.
+    """
+
+    type: Literal["remote_agent"] = "remote_agent"
+    url: str = Field(max_length=2048)
+    api_key: str | None = None
+    timeout_s: Seconds = 1800
+    request_timeout_s: Seconds = 600
+    max_tries: int = Field(default=5, ge=1, le=100)
+    poll_s: float = Field(default=2.0, ge=0.05, le=60)
+    mcp_timeout_s: Seconds = 300
+    grants: tuple[Literal["mcp", "http"], ...] = ("mcp", "http")
+    resumes: bool = False
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address_alone(cls, url: str) -> str:
+        parts = urlsplit(url)
+        is_plain = url.isprintable() and not any(map(str.isspace, url))
+        if parts.scheme not in {"http", "https"} or not parts.hostname or not is_plain:
+            msg = f"{url!r} is no address: want one such as http://127.0.0.1:9000/activations"
+            raise ValueError(msg)
+        if parts.query or parts.fragment or "@" in parts.netloc:
+            msg = "an address with a name, a query or a fragment may hold a secret, and stands in the log: give a key as agent.api_key"
+            raise ValueError(msg)
+        return url
+
+    @property
+    def enable_tools(self) -> bool:
+        """Say that it needs no sandbox."""
+        return False
+
+
+BehindGateway = HarnessAgent | RemoteAgent
+"""Agents with loops of their own, which call their model through the gateway."""
 
 
 ToldKind = Literal[

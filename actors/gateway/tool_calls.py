@@ -20,7 +20,7 @@ from gym_bus.event_log import Draft, EventLog, Held, Writer
 from gym_bus.runtime.presence import Presence
 from schemas.envelope import Envelope
 from schemas.events import TaskToolCallReplayed, TaskToolCallRequested
-from schemas.harnesses import HarnessAgent
+from schemas.harnesses import BehindGateway
 from schemas.ids import tools_key
 from schemas.loops import OwnLoop
 from tools.task_answers import LATE, Told, told
@@ -166,7 +166,7 @@ class ToolCalls:
         configured = agent.timeout_s
         if isinstance(agent, OwnLoop):
             configured = agent.tool_timeout_s
-        elif isinstance(agent, HarnessAgent):
+        elif isinstance(agent, BehindGateway):
             configured = agent.mcp_timeout_s
         return round(max(min(configured, agent.timeout_s - passed_s), SHORTEST_S), 3)
 

@@ -97,16 +97,21 @@ async def settle(drive: Drive[LaunchedState], effect: SettleCalls) -> Outcome:  
     state = drive.state
     if state.launch_id is None:
         return None
+    return await settled_calls(drive, state.launch_id, state.activation, state.launched_in)
+
+
+async def settled_calls(drive: Drive[Any], launch_id: str, activation: int, launch: int) -> Draft:
+    """Return what the calls of a launch came to, as soon as each has an answer; `launch_id` is the event that asked for it."""
     conversation = drive.aggregate.sibling("model", drive.aggregate.key)
     log, clock = drive.shell.log_of("model"), drive.shell.clock
     await _tool_calls_over(log, clock, drive.aggregate, drive.attempt)
     until = clock.monotonic() + SETTLED_WITHIN_S
-    while (calls := await _read(log, conversation, state)).open and clock.monotonic() < until:  # noqa: ASYNC110  another process states it
+    while (calls := await _read(log, conversation, Calls(activation, launch))).open and clock.monotonic() < until:  # noqa: ASYNC110  another process states it
         await asyncio.sleep(LOOK_EVERY_S)
     for call_id, turn in calls.open.items():
         await drive.append_sibling(conversation, Draft(ModelCallLost(request_id=call_id, turn=turn), call_id))
     settled = LaunchSettled(
-        launch_id=state.launch_id,
+        launch_id=launch_id,
         calls=len(calls.mine),
         completed=calls.completed,
         recalled=calls.recalled,
@@ -115,7 +120,7 @@ async def settle(drive: Drive[LaunchedState], effect: SettleCalls) -> Outcome:  
         budget=calls.budget,
         limit=calls.limit,
     )
-    return Draft(settled, state.launch_id)
+    return Draft(settled, launch_id)
 
 
 async def _tool_calls_over(log: EventLog, clock: Clock, session: AggregateId, attempt: int) -> None:
@@ -135,8 +140,7 @@ async def _tool_calls_over(log: EventLog, clock: Clock, session: AggregateId, at
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def _read(log: EventLog, conversation: AggregateId, state: LaunchedState) -> Calls:
-    calls = Calls(state.activation, state.launched_in)
+async def _read(log: EventLog, conversation: AggregateId, calls: Calls) -> Calls:
     async for event in log.read(f"{conversation.prefix}.>"):
         calls.note(event)
     return calls

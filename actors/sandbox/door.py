@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from gym_bus.errors import GymBusError
-from gym_bus.gateway_file import SOCKET_FILE, GatewayAddress, accepts, gateway_directory, read_address
+from gym_bus.gateway_file import SOCKET_FILE, GatewayAddress, gateway_directory, listening
 from gym_bus.reach import probe
 from providers.sandboxes.base import Box, ExecResult
 from providers.sandboxes.capabilities import WithWayOut
@@ -15,7 +15,6 @@ from schemas.readiness import GatewayDoor
 from schemas.sandboxes import Apptainer, Enroot, RemoteSandbox, SandboxConfig, UnsafeLocal
 
 GATEWAY_WITHIN_S: Final = 30.0
-LOOK_EVERY_S: Final = 0.1
 PROBES: Final = 3
 PROBED_WITHIN_S: Final = 30.0
 PROBED_AGAIN_AFTER_S: Final = 1.0
@@ -61,14 +60,10 @@ class Doors:
         """Return where the gateway listens, as soon as it does."""
         path = self._directory / SOCKET_FILE
         try:
-            async with asyncio.timeout(self._waits_s):
-                # It takes no connection before its addresses are written down.
-                while not (await accepts(path) and (found := read_address(self._directory))):  # noqa: ASYNC110  another process does it
-                    await asyncio.sleep(LOOK_EVERY_S)
+            return await listening(self._directory, self._waits_s)
         except TimeoutError as error:
             msg = f"no model gateway listens at {path}, after {self._waits_s:g} s: `gym-bus gateway up` starts one"
             raise GatewayUnreachable(msg) from error
-        return found
 
     async def _led(self, box: Box, sandbox: SandboxConfig, door: GatewayDoor, where: GatewayAddress) -> str:
         if isinstance(sandbox, RemoteSandbox):

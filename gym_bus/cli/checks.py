@@ -14,7 +14,7 @@ import yaml
 from gym_bus import local_model
 from gym_bus.errors import BadConfig
 from schemas.config import JsonlTaskset, LocalModel, ReplayModel, ServedModel
-from schemas.harnesses import HarnessAgent, Program
+from schemas.harnesses import BehindGateway, Program, RemoteAgent
 from schemas.registry import EVENT_TYPES, upcast
 from schemas.sandboxes import NoImage, with_image
 from schemas.tasks import TaskInput
@@ -23,6 +23,7 @@ from schemas.values import Message, Sampling
 if TYPE_CHECKING:
     from gym_bus.settings import Settings
     from schemas.config import RunConfig
+    from schemas.readiness import Install
 
 CONFIG: Final = "run_config.yaml"
 RESULT_FILES: Final = ("rollouts.jsonl", "failures.jsonl", "metrics.json", "manifest.json", "run.json")
@@ -48,8 +49,9 @@ def check_config(
         from gym_bus.cli.folder_checks import check_folders_of_tasks  # noqa: PLC0415  only for them
 
         check_folders_of_tasks(config, config.taskset)
-    if isinstance(config.agent, HarnessAgent):
-        _check_program(config, config.agent)
+    if isinstance(config.agent, BehindGateway):
+        _check_sampling(config)
+        _check_agent(config, config.agent, settings)
     if config.agent.enable_tools:
         from gym_bus.cli.sandbox_checks import check_sandboxes  # noqa: PLC0415  only for agents that use one
 
@@ -75,8 +77,24 @@ def _check_tasks(config: RunConfig, taskset: JsonlTaskset) -> None:
             with_image(config.sandbox, task.image)
             if why := why_not(task, config.agent):
                 raise BadConfig(f"{task.task_id}: {why}")
+            if isinstance(config.agent, RemoteAgent):
+                _check_given(config, config.agent, task.input, task.install)
     except NoImage as error:
         raise BadConfig(str(error)) from error
+
+
+def _check_sampling(config: RunConfig) -> None:
+    """Raise `BadConfig` for sampling that is asked of an agent with a loop of its own."""
+    if config.responses_create_params != Sampling():
+        msg = f"responses_create_params: {config.agent.type} chooses its sampling itself; model.sampling_overrides win over it"
+        raise BadConfig(msg)
+
+
+def _check_agent(config: RunConfig, agent: Program | RemoteAgent, settings: Settings) -> None:
+    if isinstance(agent, RemoteAgent):
+        _check_remote(config, agent, settings)
+    else:
+        _check_program(config, agent)
 
 
 def _check_program(config: RunConfig, agent: Program) -> None:
@@ -84,9 +102,6 @@ def _check_program(config: RunConfig, agent: Program) -> None:
     from adapters.harnesses import asking  # noqa: PLC0415  only for them
     from adapters.harnesses.base import Unsupported  # noqa: PLC0415  the same
 
-    if config.responses_create_params != Sampling():
-        msg = f"responses_create_params: {agent.type} chooses its sampling itself; model.sampling_overrides win over it"
-        raise BadConfig(msg)
     try:
         task = TaskInput(task_id="t", messages=(Message(role="user", content="a task"),))
         asking.check(agent, task, config.sandbox)
@@ -95,6 +110,31 @@ def _check_program(config: RunConfig, agent: Program) -> None:
     except Unsupported as error:
         msg = f"agent: {error}"
         raise BadConfig(msg) from error
+
+
+def _check_remote(config: RunConfig, agent: RemoteAgent, settings: Settings) -> None:
+    """Raise `BadConfig` for an agent outside of all sandboxes that could not be given any task, or not reach its model."""
+    from adapters.harnesses.remote import is_beside_us  # noqa: PLC0415  only for them
+
+    if not is_beside_us(agent.url) and not settings.default_host:
+        msg = (
+            f"agent.url: the agent at {agent.url} cannot reach the model gateway on this machine's loopback: "
+            "set GYM_BUS_DEFAULT_HOST to an address of this machine that means the same from there"
+        )
+        raise BadConfig(msg)
+    _check_given(config, agent, TaskInput(task_id="a task", messages=(Message(role="user", content="a task"),)))
+
+
+def _check_given(config: RunConfig, agent: RemoteAgent, task: TaskInput, install: Install | None = None) -> None:
+    """Raise `BadConfig` for a task, or a sandbox, that such an agent cannot be given."""
+    from adapters.harnesses import remote  # noqa: PLC0415  only for them
+    from adapters.harnesses.base import Unsupported  # noqa: PLC0415  the same
+
+    wanted = install or config.install
+    try:
+        remote.check(agent, task, config.sandbox, wanted, config.checkpoints, config.warm_sandboxes)
+    except Unsupported as error:
+        raise BadConfig(f"agent: {task.task_id}: {error}") from error
 
 
 def _check_recording(path: Path) -> None:

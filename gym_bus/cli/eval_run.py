@@ -20,6 +20,7 @@ from gym_bus.cli import checks
 from gym_bus.cli.entry import check_folders
 from gym_bus.cli.lazy import OK
 from gym_bus.cli.setup import settings_for, up_and_connected, version
+from gym_bus.config_agent import take_agent_key, with_agent_key_name
 from gym_bus.config_errors import models_in
 from gym_bus.config_sandboxes import take_keys, with_key_names
 from gym_bus.engine_socket import pin_socket
@@ -27,7 +28,7 @@ from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
 from schemas.config import AgentConfig, ServedModel
-from schemas.harnesses import HarnessAgent
+from schemas.harnesses import BehindGateway
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -130,7 +131,8 @@ def resolve(options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[Run
         msg = "--model-api-key needs a model: --model-url and --model, or model.type=openai in a configuration"
         raise BadConfig(msg)
     api_key = configs.key_of_model(sourced, given, environ, is_default_wanted=is_served)
-    take_keys(sourced, environ, options.get("sandbox_api_key"))  # out of the values; see `sandbox_keys`
+    take_keys(sourced, environ, options.get("sandbox_api_key"))  # out of the values; see `other_keys`
+    take_agent_key(sourced, environ)
     pin_socket(sourced, environ)
     configs.make_paths_absolute(sourced, Path.cwd())
     pin_routes(sourced)
@@ -143,21 +145,21 @@ def _is_named(model: Mapping[str, Any]) -> bool:
     return "policy_model_name" in model and has_place
 
 
-def sandbox_keys(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the API keys of sandboxes' makers, by the place that names the sandbox; raises `BadConfig`."""
+def other_keys(options: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the API keys of sandboxes' makers and of the agent, by the place that names them; raises `BadConfig`."""
     sourced = configs.gather(options.get("configs") or (), options.get("overrides") or (), flags_of(options))
-    return take_keys(sourced, environ, options.get("sandbox_api_key"))
+    return {**take_keys(sourced, environ, options.get("sandbox_api_key")), **take_agent_key(sourced, environ)}
 
 
 def with_keys(
-    config: RunConfig, api_key: str | None, settings: Settings, sandboxes: Mapping[str, str] = MappingProxyType({})
+    config: RunConfig, api_key: str | None, settings: Settings, others: Mapping[str, str] = MappingProxyType({})
 ) -> RunConfig:
-    """Return the configuration with the names of the stored keys, the model's and the `sandboxes`', which is all that the log gets."""
+    """Return the configuration with the names of the stored keys, the model's and `others` by place: all that the log gets."""
     keys = SecretsStore(settings.data_dir / "secrets")
     if api_key is not None and isinstance(config.model, ServedModel):
         model = config.model.model_copy(update={"policy_api_key": keys.store(api_key)})
         config = config.model_copy(update={"model": model})
-    return with_key_names(config, sandboxes, keys)
+    return with_agent_key_name(with_key_names(config, others, keys), others, keys)
 
 
 def name_for(options: Mapping[str, Any], config: RunConfig) -> str:
@@ -204,10 +206,10 @@ def start_run(options: dict[str, Any]) -> int:
         raise BadConfig(msg) from error
     output = (output or Path("results") / run_id).absolute()
     _say(f"model: {config.model_label}", as_json=options["as_json"])
-    makers_keys = sandbox_keys(options, os.environ)
-    checks.check_config(config, api_key, settings, sandbox_keys=makers_keys)
+    others = other_keys(options, os.environ)
+    checks.check_config(config, api_key, settings, sandbox_keys=others)
     previous = checks.check_room(output, overwrite=options["overwrite"])
-    config = with_keys(config, api_key, settings, makers_keys)
+    config = with_keys(config, api_key, settings, others)
     return asyncio.run(_request_and_watch(settings, config, run_id, output, options, previous))
 
 
@@ -269,7 +271,7 @@ async def _request_and_watch(
         from schemas.events import RunRequested  # noqa: PLC0415  the same
 
         log = open_log(bus, settings)
-        if isinstance(config.agent, HarnessAgent):
+        if isinstance(config.agent, BehindGateway):
             await _with_gateway(settings)
         if await find_request(log, run_id) is not None:
             msg = (

@@ -21,7 +21,7 @@ from gym_bus.client import find_request, open_log, request_cancel, request_resum
 from gym_bus.errors import BadConfig, Permanent
 from schemas.config import ServedModel
 from schemas.events import RunRequested
-from schemas.harnesses import HarnessAgent
+from schemas.harnesses import BehindGateway
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -141,7 +141,7 @@ def resume_run(run_id: str, options: Mapping[str, Any]) -> int:
             log = open_log(bus, settings)
             _, request = await request_of(log, run_id)
             _check_same(request.config, options)
-            if isinstance(request.config.agent, HarnessAgent):
+            if isinstance(request.config.agent, BehindGateway):
                 from gym_bus.cli.gateway_up import gateway_up  # noqa: PLC0415  only for them
 
                 await gateway_up(settings)
@@ -172,6 +172,7 @@ def _check_same(logged: RunConfig, options: Mapping[str, Any]) -> None:
     """Raise `BadConfig` with the differences if a configuration was given that is not the logged one."""
     from gym_bus import config as configs  # noqa: PLC0415  only then
     from gym_bus.cli.eval_run import flags_of, resolve  # noqa: PLC0415  the same
+    from gym_bus.config_agent import with_agent_key_name_of  # noqa: PLC0415  only then
     from gym_bus.config_sandboxes import with_key_names_of  # noqa: PLC0415  the same
     from gym_bus.config_text import Sourced  # noqa: PLC0415  the same
 
@@ -188,7 +189,7 @@ def _check_same(logged: RunConfig, options: Mapping[str, Any]) -> None:
     if isinstance(logged.model, ServedModel) and given.model.type == logged.model.type:
         key = logged.model.policy_api_key  # a key may change: it is no part of what is measured
         given = given.model_copy(update={"model": given.model.model_copy(update={"policy_api_key": key})})
-    given = with_key_names_of(given, logged)
+    given = with_agent_key_name_of(with_key_names_of(given, logged), logged)
     if lines := configs.difference(logged, given):
         shown = "\n".join(f"  {line}" for line in lines)
         msg = (

@@ -12,7 +12,7 @@ import os
 import ssl
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -90,9 +90,17 @@ class HttpClient:
         )
         self._session: aiohttp.ClientSession | None = None
 
+    def post(
+        self, url: str, content: bytes, headers: Mapping[str, str]
+    ) -> AbstractAsyncContextManager[HttpAnswer, bool | None]:
+        """Send a call; see `ask`."""
+        return self.ask("POST", url, content, headers)
+
     @asynccontextmanager
-    async def post(self, url: str, content: bytes, headers: Mapping[str, str]) -> AsyncGenerator[HttpAnswer]:
-        """Send a call; the context holds its connection, and ends it if the body was not read to its end.
+    async def ask(
+        self, method: str, url: str, content: bytes, headers: Mapping[str, str]
+    ) -> AsyncGenerator[HttpAnswer]:
+        """Send a request; the context holds its connection, and ends it if the body was not read to its end.
 
         Raises `NoConnection`, `Silent` or `BrokenOff`, while it is entered and while the chunks are read; `Unsendable` before.
         """
@@ -102,8 +110,8 @@ class HttpClient:
             raise Unsendable(f"a header cannot be encoded: {error.reason}") from error
         body = content if len(content) <= AT_ONCE_BYTES else io.BytesIO(content)
         try:
-            response = await self._opened().post(
-                url, data=body, headers=headers, allow_redirects=False, proxy=_proxy_of(url)
+            response = await self._opened().request(
+                method, url, data=body, headers=headers, allow_redirects=False, proxy=_proxy_of(url)
             )
         except (aiohttp.ClientError, aiohttp.http.HttpProcessingError, ValueError, OSError) as error:
             raise _named(error) from error

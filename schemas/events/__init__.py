@@ -60,6 +60,7 @@ from schemas.events.model import (
     ModelCallRecalled,
     ModelCallRequested,
 )
+from schemas.events.remote import RemoteAccepted, RemoteAnswered, RemoteAsked, RemoteFailed
 from schemas.events.sandbox import (
     CheckpointFailed,
     CheckpointSaved,
@@ -110,6 +111,10 @@ __all__ = [
     "ModelCallRecalled",
     "ModelCallRequested",
     "ProgressNoted",
+    "RemoteAccepted",
+    "RemoteAnswered",
+    "RemoteAsked",
+    "RemoteFailed",
     "RequestParked",
     "RolloutFinished",
     "RunCancelRequested",

@@ -407,6 +407,19 @@ _ALL: Final[tuple[Event, ...]] = (
     events.LaunchSettled(
         launch_id="q", calls=4, completed=2, recalled=3, lost=1, failure=_FAILURE, budget="rollout", limit="model_calls"
     ),
+    events.RemoteAsked(
+        activation=2,
+        url="https://agent.example/do",
+        session_id="r1.3-0.1.19b0",
+        idempotency_key="0e" * 32,
+        model="a-model",
+        timeout_s=9.5,
+    ),
+    events.RemoteAccepted(asked_id="q", status_url="https://agent.example/do/7", number=2),
+    events.RemoteAnswered(
+        asked_id="q", answer=ODD_TEXT, stop_reason="max_steps", cleanup_confirmed=False, failure=_FAILURE
+    ),
+    events.RemoteFailed(asked_id="q", failure=_FAILURE),
     events.SandboxFailed(request_id="q", failure=_FAILURE),
     events.SandboxLent(request_id="q", borrower=_PARTY, right=3),
     events.SandboxGivenBack(request_id="q", borrower=_PARTY, right=3, is_taken=True),
@@ -520,7 +533,7 @@ def writer_of(data: Event) -> str:
         return by.get(type(data).__name__, "verifier")
     if kind == "launching":
         return "harness" if data.TO or type(data).__name__ == "LaunchSettled" else "sandbox"
-    return "harness" if kind in {"aggregate", "context"} else kind
+    return "harness" if kind in {"aggregate", "context", "remote"} else kind
 
 
 def where_of(data: Event) -> AggregateId:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.collector.room import Room
+from actors.harness.remote_http import AskAgent, ask_agent
 from actors.reaper import reap_places
 from actors.wiring import Surroundings, make_worker
 from adapters.benchmarks.base import Grade
@@ -153,6 +154,7 @@ class SimHost:
             load_tasks=world.load_tasks,
             look_at_log=world.look_at_log,
             places=world.places,
+            ask_agent=world.ask_agent,
         )
         try:
             async with asyncio.TaskGroup() as group:
@@ -208,6 +210,7 @@ class World:
         self.room = Room()
         self.hits: Counter[str] = Counter()
         self.models: dict[str, Model] = {}
+        self.ask_agent: AskAgent = ask_agent
 
     async def look_at_log(self) -> Room:
         """Return how much room the log has."""

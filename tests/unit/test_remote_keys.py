@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.services import Services
-from gym_bus.cli.eval_run import resolve, sandbox_keys, with_keys
+from gym_bus.cli.eval_run import other_keys, resolve, with_keys
 from gym_bus.config_sandboxes import replace_keys, wanted, with_key_names_of
 from gym_bus.errors import BadConfig
 from gym_bus.redaction import Redactor
@@ -44,8 +44,8 @@ def test_the_key_is_written_down_nowhere(
     settings = Settings(data_dir=tmp_path)
     config, _ = resolve(options, variables)
     assert config.sandbox.model_dump(exclude_defaults=True) == {"type": kind, **NEEDED.get(kind, {})}
-    assert sandbox_keys(options, variables).get("sandbox") == key
-    config = with_keys(config, None, settings, sandbox_keys(options, variables))
+    assert other_keys(options, variables).get("sandbox") == key
+    config = with_keys(config, None, settings, other_keys(options, variables))
     assert isinstance(config.sandbox, RemoteSandbox)
     if key is None:
         assert config.sandbox.api_key is None
@@ -70,7 +70,7 @@ def config_of(tmp_path: Path, *overrides: str, **options: Any) -> tuple[RunConfi
     settings = Settings(data_dir=tmp_path)
     given = {"input_path": str(tmp_path / "tasks"), "overrides": list(overrides), **options}
     config, _ = resolve(given, {"E2B_API_KEY": "default"})
-    return with_keys(config, None, settings, sandbox_keys(given, {"E2B_API_KEY": "default"})), settings
+    return with_keys(config, None, settings, other_keys(given, {"E2B_API_KEY": "default"})), settings
 
 
 def keys_in(config: RunConfig, settings: Settings) -> dict[str, str]:

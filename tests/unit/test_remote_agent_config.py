@@ -1,0 +1,71 @@
+"""What a configuration says of an agent that runs somewhere else: refused before anything starts, its key written down nowhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gym_bus.cli.checks import check_config
+from gym_bus.cli.eval_run import other_keys, resolve, with_keys
+from gym_bus.config_agent import with_agent_key_name_of
+from gym_bus.errors import BadConfig
+from gym_bus.secrets_store import SecretsStore
+from gym_bus.settings import Settings
+from schemas.harnesses import RemoteAgent
+
+HERE = "agent.url=http://127.0.0.1:9000/do"
+
+
+def options(directory: Path, *overrides: str, **row: Any) -> dict[str, Any]:
+    """Return the options of a run of one task."""
+    task = {"id": "t", "question": "What is 1 + 1?", "answer": "2", **row}
+    (directory / "tasks.jsonl").write_text(json.dumps({k: v for k, v in task.items() if v is not None}) + "\n")
+    return {"input_path": str(directory / "tasks.jsonl"), "overrides": ["agent.type=remote_agent", *overrides]}
+
+
+def test_a_run_of_it_needs_no_sandbox(tmp_path: Path) -> None:
+    config, _ = resolve(options(tmp_path, HERE), {})
+    check_config(config, None, Settings(data_dir=tmp_path))
+    assert not config.agent.enable_tools
+    away, _ = resolve(options(tmp_path, "agent.url=http://agent.example/do"), {})
+    check_config(away, None, Settings(data_dir=tmp_path, default_host="10.1.1.1"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "row", "said"),
+    [
+        (("agent.url=http://agent.example/do",), {}, "GYM_BUS_DEFAULT_HOST"),
+        ((HERE, "sandbox.type=docker", "sandbox.image=a"), {}, "sandbox"),
+        ((HERE, "install.command=make"), {}, "install"),
+        ((HERE, "responses_create_params.temperature=1"), {}, "sampling"),
+        ((HERE,), {"install": {"command": "true"}}, "t: remote_agent runs outside"),
+        ((HERE,), {"follow_ups": ["More."]}, "agent.resumes=true"),
+        ((HERE,), {"answer": None, "test_command": "true", "artifacts": ["a"]}, "files of the workspace"),
+    ],
+)
+def test_what_it_cannot_be_given_is_said_before_anything_starts(
+    tmp_path: Path, overrides: tuple[str, ...], row: dict[str, Any], said: str
+) -> None:
+    config, _ = resolve(options(tmp_path, *overrides, **row), {})
+    with pytest.raises(BadConfig, match=said):
+        check_config(config, None, Settings(data_dir=tmp_path))
+
+
+def test_its_key_is_written_down_nowhere(tmp_path: Path) -> None:
+    """The configuration holds a name, which another key given later does not change; the secret's file holds the value."""
+    given, environ = options(tmp_path, HERE, "agent.api_key=env:MY_KEY"), {"MY_KEY": "key-by-name"}
+    config, _ = resolve(given, environ)
+    assert isinstance(config.agent, RemoteAgent)
+    assert config.agent.api_key is None
+    named = with_keys(config, None, Settings(data_dir=tmp_path), other_keys(given, environ))
+    assert isinstance(named.agent, RemoteAgent)
+    assert named.agent.api_key
+    assert "key-by-name" not in named.model_dump_json()
+    assert SecretsStore(tmp_path / "secrets").read(named.agent.api_key) == "key-by-name"
+    assert with_agent_key_name_of(config, named) == named
+    with pytest.raises(BadConfig, match="MY_KEY"):
+        resolve(given, {})
+    assert other_keys(options(tmp_path, HERE), {}) == {}
