@@ -143,7 +143,9 @@ async def test_a_log_that_grows_and_a_bus_that_dies(place: Place) -> None:
         await place.publish(place.stored[half:])
         assert (await caught_up(place))["rows"] == [[len(place.stored)]]
         async with place.cli() as cli:
-            exported = await ask(cli, "gym.export", run_id=RUN, after_seq={"0": 1})
+            async with asyncio.timeout(20):
+                while "pending" in (exported := await ask(cli, "gym.export", run_id=RUN, after_seq={"0": 1})):
+                    await asyncio.sleep(0.05)
             assert Path(exported["paths"]["manifest.json"]) == place.manifest
             assert "error" in await ask(cli, "gym.export", run_id="nobody")
             assert "error" in await ask(cli, "gym.export", run_id=RUN, after_seq="all")

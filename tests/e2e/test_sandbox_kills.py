@@ -25,6 +25,7 @@ from schemas.events import CheckpointSaved, SandboxCreated, SandboxDestroyed, Sa
 from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig
 from tests.bench.stage import Stage, environment, run_config, stage
 from tests.support.engine import IMAGE, USER, needs_engine
+from tests.support.groups import groups_of
 from tests.support.logs import project
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")  # a server outlives whoever started it
@@ -75,12 +76,6 @@ def mounted(path: Path) -> list[str]:
     return found
 
 
-def groups(pids: list[int]) -> list[str]:
-    """Return the control groups of machines that these processes made."""
-    found = Path("/sys/fs/cgroup").rglob("gym-bus-p*")
-    return [str(path) for path in found if path.is_dir() and path.name.split("-")[2] in {f"p{pid}" for pid in pids}]
-
-
 async def containers() -> list[str]:
     """Return the labels of this run's containers, stopped ones too."""
     engine = Engine(None)
@@ -126,7 +121,7 @@ async def killed_again_and_again(sandbox: SandboxConfig, kills: int, warm: int =
         await until_clean(place, has_engine=isinstance(sandbox, Docker))
         place.children["h0"].terminate()
         assert await asyncio.to_thread(place.children["h0"].wait, 60) == 0
-        assert groups(pids) == []
+        assert [group for pid in pids for group in groups_of(pid)] == []
         events = [event async for event in place.log.read("gym.evt.0.>")]
         raw: list[Stored] = [stored async for stored in place.admin.read("gym.evt.0.>")]
         broken = violations(project(raw, DirectoryBlobs(place.data_dir / "blobs")))

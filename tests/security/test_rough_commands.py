@@ -31,6 +31,7 @@ from tests.support.boxes import (
     unique_sleep,
     until_gone,
 )
+from tests.support.groups import groups_of
 
 LABEL = f"rough.{os.getpid()}.b1"
 LIMITS = SandboxLimits(memory_mib=128, processes=32, file_mib=64, output_bytes=4096)
@@ -53,8 +54,7 @@ def left_of(work: Path) -> tuple[list[str], list[str], list[str]]:
     places = {str(work), str(reachable_parent(work))}
     mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if any(p in line for p in places)]
     files = [str(path) for place in places for path in Path(place).glob("p*/*")]
-    groups = [str(p) for p in Path("/sys/fs/cgroup").rglob(f"gym-bus-p{os.getpid()}-*/*") if p.is_dir()]
-    return mounts, files, groups
+    return mounts, files, [group for group in groups_of(os.getpid()) if Path(group).parent.name.startswith("gym-bus-p")]
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ async def test_a_killed_owner_leaves_no_mount_no_job_and_no_group(kind: str, tmp
     assert await provider.reap() == 1
     await provider.aclose()
     assert left_of(work)[:2] == ([], [])
-    assert not list(Path("/sys/fs/cgroup").rglob(f"gym-bus-p{owner.pid}-*"))
+    assert groups_of(owner.pid) == []
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root can")

@@ -231,7 +231,7 @@ async def test_the_deadline_holds_for_what_ignores_signals(box: Box) -> None:
 
 
 async def test_endless_output_ends_at_the_deadline(box: Box) -> None:
-    result = await box.exec("yes", key="k", timeout_s=0.2)
+    result = await box.exec("yes", key="k", timeout_s=1)
     assert result.ended_by == "timeout"
     assert result.truncated
     assert len(result.output.encode()) <= LIMITS.output_bytes
@@ -305,7 +305,7 @@ async def test_no_label_is_made_twice(provider: SandboxProvider, box: Box) -> No
 
 
 OWNER = """
-import asyncio, json, sys
+import asyncio, json, os, sys
 from pathlib import Path
 from providers.sandboxes import make_provider
 from schemas.config import RunConfig
@@ -313,7 +313,8 @@ from schemas.config import RunConfig
 async def main():
     config = RunConfig.model_validate({"taskset": {"type": "jsonl", "jsonl_fpath": "none"}, "sandbox": json.loads(sys.argv[1])})
     provider = make_provider(config.sandbox, Path(sys.argv[2]), sys.argv[4])
-    idle, busy = await provider.create(f"{RUN}.1.b1"), await provider.create(f"{RUN}.2.b1")
+    run = f"owner{os.getpid()}"
+    idle, busy = await provider.create(f"{run}.1.b1"), await provider.create(f"{run}.2.b1")
     await idle.exec(f"(setsid {sys.argv[3]} &)", key="k", timeout_s=10)
     print("ready", flush=True)
     await busy.exec(f"setsid {sys.argv[3]} & {sys.argv[3]}", key="k", timeout_s=60)

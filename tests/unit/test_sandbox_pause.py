@@ -19,6 +19,7 @@ from providers.sandboxes.capabilities import WithDetached, WithFiles, WithPause
 from providers.sandboxes.freezing import SignalFreezer
 from providers.sandboxes.processes import children, descendants, kill
 from tests.support.boxes import PAUSABLE, processes_with, provider_of, unique_sleep, until_gone
+from tests.support.groups import groups_of
 
 LABEL = f"pause.{os.getpid()}.b1"
 TICK = "n=0; while :; do n=$((n + 1)); echo $n; sleep 0.02; done"
@@ -177,17 +178,9 @@ asyncio.run(main())
 """
 
 
-def groups() -> set[str]:
-    found: set[str] = set()
-    for path in Path("/sys/fs/cgroup").rglob("gym-bus-p*"):
-        found.add(str(path))
-    return found
-
-
 async def test_a_paused_box_dies_with_its_owner_and_leaves_no_group(tmp_path: Path) -> None:
     sleep, root = unique_sleep(), Path(__file__).resolve().parents[2]
     provider = await provider_of("bubblewrap", tmp_path / "boxes")
-    before = groups()
     owner = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PAUSED_OWNER, str(tmp_path / "boxes"), sleep),
         cwd=root,
@@ -202,8 +195,7 @@ async def test_a_paused_box_dies_with_its_owner_and_leaves_no_group(tmp_path: Pa
     assert await until_gone(sleep)
     assert await provider.reap() == 1
     await provider.aclose()
-    mine = {path for path in groups() - before if f"gym-bus-p{owner.pid}-" in path}
-    assert not mine
+    assert groups_of(owner.pid) == []
 
 
 async def test_signals_stop_and_continue_exactly_what_they_stopped() -> None:
