@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +23,7 @@ from providers.sandboxes.bubblewrap_spare import Laid, Spare, spawned
 from providers.sandboxes.capabilities import Terminal
 from providers.sandboxes.control_groups import BoxGroup, Groups, memory_hierarchy, remove_groups_of
 from providers.sandboxes.enclosed_box import EnclosedBox
+from providers.sandboxes.in_the_making import InTheMaking
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.own_views import OwnViews
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
@@ -40,6 +42,8 @@ ADVICE: Final = (
 )
 FIRST_UID: Final = 0x7000_0000
 """Boxes made by root get users from here on, 65,536 of them, which no system hands out."""
+SPARE_STARTS_WITHIN_S: Final = 5.0
+"""A spare has begun already; one that does not go on was stopped."""
 
 
 class BubblewrapBox(EnclosedBox[StandingShell]):
@@ -67,6 +71,7 @@ class BubblewrapProvider:
         self._rooms = Rooms(reachable_parent(work_dir) if self._is_root else work_dir)
         self._tools: Tools | None = None
         self._boxes: dict[str, BubblewrapBox] = {}
+        self._making = InTheMaking()
         self._groups: Groups | None = None
         self._views = OwnViews()
         self._spare = Spare(self._rooms, self._laid)
@@ -97,8 +102,10 @@ class BubblewrapProvider:
 
     async def create(self, label: str) -> BubblewrapBox:
         """Make the machine `label`; raises `CreateFailed`, or `SandboxUnavailable` if bwrap is missing."""
-        if label in self._boxes:
-            raise CreateFailed(f"sandbox {label} exists already")
+        with self._making.one(label, self._boxes):
+            return await self._create(label)
+
+    async def _create(self, label: str) -> BubblewrapBox:
         shell, room = await self._make(label)
 
         async def forget() -> None:
@@ -116,6 +123,7 @@ class BubblewrapProvider:
 
     async def aclose(self) -> None:
         """Destroy every machine still alive."""
+        await self._making.aclose()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._spare.aclose())
             for box in list(self._boxes.values()):
@@ -126,18 +134,28 @@ class BubblewrapProvider:
         await asyncio.to_thread(self._rooms.close)
 
     async def _make(self, label: str) -> tuple[StandingShell, Room]:
-        """Start a box and wait for its shell; nothing is left if that fails."""
-        shell, process = None, None
+        """Start a box and wait for its shell; nothing is left if that fails. What was laid out and does not start is left aside."""
+        if spare := await self._spare.taken():
+            with suppress(CreateFailed):
+                return await self._begun(label, *spare)
         try:
-            laid, process = await self._spare.taken() or (self._laid(), None)
+            laid = self._laid()
         except OSError as error:
             raise CreateFailed(f"sandbox {label}: no directory can be made for it: {error}") from error
+        return await self._begun(label, laid)
+
+    async def _begun(
+        self, label: str, laid: Laid, spare: subprocess.Popen[bytes] | None = None
+    ) -> tuple[StandingShell, Room]:
         room, memory = laid.room, laid.memory
-        is_inside = process is not None
+        shell = None
         try:
-            process = process or spawned(laid.command)
+            process = spare or spawned(laid.command)
             shell = StandingShell(process, room, self._limits, memory=memory, freezes_in=self._groups)
-            await shell.start(moves=not is_inside)
+            if spare:
+                await shell.start(within_s=SPARE_STARTS_WITHIN_S, moves=False)
+            else:
+                await shell.start()
         except BaseException as error:
             if shell:
                 shell.kill()

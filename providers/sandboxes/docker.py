@@ -30,6 +30,7 @@ from providers.sandboxes.docker_seccomp import seccomp_option
 from providers.sandboxes.docker_seed import body_of_seed, seed, user_in
 from providers.sandboxes.docker_shell import ContainerShell
 from providers.sandboxes.enclosed_box import EnclosedBox
+from providers.sandboxes.in_the_making import InTheMaking
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.rooms import Room, Rooms, reachable_parent
 from providers.sandboxes.shared_directories import shown
@@ -70,6 +71,7 @@ class DockerProvider:
         self._engine = Engine(config.socket)
         self._images = Images(config, self._engine.socket)
         self._boxes: dict[str, DockerBox] = {}
+        self._making = InTheMaking()
         self._has_reaped = False
         self._seccomp: str | None = None
 
@@ -108,8 +110,10 @@ class DockerProvider:
 
     async def create(self, label: str) -> DockerBox:
         """Make the machine `label`; raises `CreateFailed`, or `SandboxUnavailable` without an engine, the image or the right user."""
-        if label in self._boxes:
-            raise CreateFailed(f"sandbox {label} exists already")
+        with self._making.one(label, self._boxes):
+            return await self._create(label)
+
+    async def _create(self, label: str) -> DockerBox:
         self._check_user()
         await self._make_way(label)
         if self._user is None:
@@ -144,6 +148,7 @@ class DockerProvider:
 
     async def aclose(self) -> None:
         """Destroy every machine still alive."""
+        await self._making.aclose()
         try:
             async with asyncio.TaskGroup() as group:
                 for box in list(self._boxes.values()):

@@ -19,6 +19,7 @@ from typing import IO, Final, Protocol
 
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, SandboxUnavailable
 from providers.sandboxes.bubblewrap_argv import ENVIRONMENT
+from providers.sandboxes.in_the_making import InTheMaking
 from providers.sandboxes.keeper import MARK, Keeper
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.local_box import LocalBox
@@ -87,6 +88,7 @@ class RuntimeProvider:
         self._ledger = Ledger(ledger_path)
         self._rooms = Rooms(work_dir.absolute())
         self._boxes: dict[str, LocalBox[StandingShell]] = {}
+        self._making = InTheMaking()
 
     @property
     def name(self) -> str:
@@ -116,8 +118,10 @@ class RuntimeProvider:
 
     async def create(self, label: str) -> LocalBox[StandingShell]:
         """Make the machine `label`; raises `CreateFailed`, or `SandboxUnavailable` if the runtime or the image is missing."""
-        if label in self._boxes:
-            raise CreateFailed(f"sandbox {label} exists already")
+        with self._making.one(label, self._boxes):
+            return await self._create(label)
+
+    async def _create(self, label: str) -> LocalBox[StandingShell]:
         try:
             room = self._rooms.make(label, os.getuid(), self._limits.disk_mib)
         except OSError as error:
@@ -144,6 +148,7 @@ class RuntimeProvider:
 
     async def aclose(self) -> None:
         """Destroy every machine still alive."""
+        await self._making.aclose()
         async with asyncio.TaskGroup() as group:
             for box in list(self._boxes.values()):
                 group.create_task(box.destroy())

@@ -86,7 +86,7 @@ class StandingShell:
         os.set_blocking(self._status, False)
         self._loop.add_reader(self._status, self._listen)
 
-    async def start(self, *, moves: bool = True) -> None:
+    async def start(self, *, within_s: float = START_TIMEOUT_S, moves: bool = True) -> None:
         """Teach the shell how to run commands and wait until it answers; raises `CreateFailed`.
 
         It `moves` into the group that bounds its memory, unless it was started in there.
@@ -98,7 +98,7 @@ class StandingShell:
             'aside() { (eval "$1") </dev/null >/dev/null 2>&1 & echo "$2 0"; }\n'
         )
         try:
-            async with asyncio.timeout(START_TIMEOUT_S):
+            async with asyncio.timeout(within_s):
                 await self._write(f"{run}echo {nonce} $$\n")
                 if await self._answer(nonce) != 1:  # `kill -9 -1` has to stay in there
                     raise CreateFailed("it has no process namespace of its own")

@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 
 from providers.sandboxes.base import BoxLost, Capability, CreateFailed, ExecResult, SandboxUnavailable
+from providers.sandboxes.in_the_making import InTheMaking
 from providers.sandboxes.keeper import END_TIMEOUT_S, MARK, Keeper
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.local_box import Alone, LocalBox
@@ -136,6 +137,7 @@ class UnsafeLocalProvider:
         self._ledger = Ledger(config.ledger_path)
         self._rooms = Rooms(work_dir.absolute())
         self._boxes: dict[str, UnsafeLocalBox] = {}
+        self._making = InTheMaking()
 
     @property
     def name(self) -> str:
@@ -154,8 +156,10 @@ class UnsafeLocalProvider:
 
     async def create(self, label: str) -> UnsafeLocalBox:
         """Make the machine `label`; raises `CreateFailed`."""
-        if label in self._boxes:
-            raise CreateFailed(f"sandbox {label} exists already")
+        with self._making.one(label, self._boxes):
+            return await self._create(label)
+
+    async def _create(self, label: str) -> UnsafeLocalBox:
         try:
             room = self._rooms.make(label, os.getuid(), self._limits.disk_mib)
             shell = UnsafeShell(room, self._limits)
@@ -177,6 +181,7 @@ class UnsafeLocalProvider:
 
     async def aclose(self) -> None:
         """Destroy every machine still alive."""
+        await self._making.aclose()
         async with asyncio.TaskGroup() as group:
             for box in list(self._boxes.values()):
                 group.create_task(box.destroy())

@@ -304,6 +304,13 @@ async def test_no_label_is_made_twice(provider: SandboxProvider, box: Box) -> No
         await provider.create(f"{RUN}.1.b1")
 
 
+async def test_no_label_is_made_twice_at_once(provider: SandboxProvider) -> None:
+    made = await asyncio.gather(*(provider.create(f"{RUN}.1.b1") for _ in range(2)), return_exceptions=True)
+    (failed,) = [error for error in made if isinstance(error, BaseException)]
+    assert isinstance(failed, CreateFailed)
+    assert "exists already" in str(failed)
+
+
 OWNER = """
 import asyncio, json, os, sys
 from pathlib import Path

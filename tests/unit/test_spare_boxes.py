@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from providers.sandboxes import SandboxUnavailable, bubblewrap_spare
+from providers.sandboxes import CreateFailed, SandboxUnavailable, bubblewrap, bubblewrap_spare
 from providers.sandboxes.bubblewrap import BubblewrapProvider
 from providers.sandboxes.control_groups import BoxGroup, memory_hierarchy
 from schemas.sandboxes import Bubblewrap
@@ -113,3 +114,30 @@ async def test_closing_while_the_next_is_made_leaves_nothing(tmp_path: Path) -> 
         await provider.aclose()
         assert not own.exists()
         assert not waiting()
+
+
+async def test_one_that_was_stopped_is_left_aside(
+    provider: BubblewrapProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever stopped it: the box is made anew, and nothing is left of the other."""
+    monkeypatch.setattr(bubblewrap, "SPARE_STARTS_WITHIN_S", 0.5)
+    await until(lambda: len(waiting()) == 1)
+    await until(lambda: provider._spare._next is not None and provider._spare._next.done())
+    (stopped,) = waiting()
+    os.kill(int(stopped), signal.SIGSTOP)
+    async with asyncio.timeout(20):
+        box = await provider.create("a")
+    assert (await box.exec("echo here", key="k", timeout_s=10)).output == "here\n"
+    assert not Path(f"/proc/{stopped}").exists()
+
+
+async def test_a_provider_that_is_closed_meanwhile_has_no_box_left(tmp_path: Path) -> None:
+    """What was being made is waited for and destroyed; what comes later is refused."""
+    provider = BubblewrapProvider(Bubblewrap(), tmp_path / "boxes")
+    making = [asyncio.create_task(provider.create(label)) for label in ("a", "b")]
+    await asyncio.sleep(0)
+    await provider.aclose()
+    assert [box.is_alive for box in await asyncio.gather(*making)] == [False, False]
+    assert not provider._rooms.own.exists() or not rooms_of(provider)
+    with pytest.raises(CreateFailed, match="is closed"):
+        await provider.create("c")
