@@ -14,7 +14,7 @@ import yaml
 from gym_bus import local_model
 from gym_bus.errors import BadConfig
 from schemas.config import JsonlTaskset, LocalModel, ReplayModel, ServedModel
-from schemas.harnesses import BehindGateway, Program, RemoteAgent
+from schemas.harnesses import BehindGateway, HarnessAgent, Program, RemoteAgent
 from schemas.registry import EVENT_TYPES, upcast
 from schemas.sandboxes import NoImage, with_image
 from schemas.tasks import TaskInput
@@ -68,12 +68,16 @@ def check_config(
 
 
 def _check_tasks(config: RunConfig, taskset: JsonlTaskset) -> None:
-    """Raise `BadTaskset` for a file that cannot be read, `BadConfig` for tasks that the run's agent or sandboxes cannot have."""
+    """Raise `BadTaskset` for a file that cannot be read, `BadConfig` for tasks that the run's agent or sandboxes cannot have.
+
+    Of what an agent's own program cannot do, that none of the tasks can be done: others may be.
+    """
     from adapters.benchmarks import load_tasks  # noqa: PLC0415  only then
     from adapters.benchmarks.harbor import why_not  # noqa: PLC0415  the same
 
+    tasks = load_tasks(taskset)
     try:
-        for task in load_tasks(taskset):
+        for task in tasks:
             with_image(config.sandbox, task.image)
             if why := why_not(task, config.agent):
                 raise BadConfig(f"{task.task_id}: {why}")
@@ -81,6 +85,25 @@ def _check_tasks(config: RunConfig, taskset: JsonlTaskset) -> None:
                 _check_given(config, config.agent, task.input, task.install)
     except NoImage as error:
         raise BadConfig(str(error)) from error
+    if isinstance(config.agent, HarnessAgent):
+        _check_some_can_be_done(config, config.agent, [task.input for task in tasks])
+
+
+def _check_some_can_be_done(config: RunConfig, agent: Program, tasks: list[TaskInput]) -> None:
+    from adapters.harnesses import asking  # noqa: PLC0415  only for them
+    from adapters.harnesses.base import Unsupported  # noqa: PLC0415  the same
+
+    refused = None
+    for task in tasks:
+        try:
+            if task.follow_ups:
+                asking.check_resumes(agent)
+            asking.check(agent, task, config.sandbox)
+        except Unsupported as error:
+            refused = refused or f"{task.task_id}: {error}"
+        else:
+            return
+    raise BadConfig(refused or "no tasks")
 
 
 def _check_sampling(config: RunConfig) -> None:

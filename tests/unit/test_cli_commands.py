@@ -33,8 +33,8 @@ from schemas.config import (
     RunConfig,
     SimpleAgent,
 )
-from schemas.harnesses import NopAgent, OracleAgent
-from schemas.sandboxes import Docker
+from schemas.harnesses import MiniSweAgent, NopAgent, OracleAgent
+from schemas.sandboxes import Bubblewrap, Docker
 
 HELP_MAX_S = 0.6
 ROOT = Path(__file__).resolve().parents[2]
@@ -218,6 +218,18 @@ def test_a_row_that_the_agent_cannot_be_given_is_found_before_anything_starts(tm
     config = RunConfig(taskset=JsonlTaskset(jsonl_fpath=str(path)), agent=OracleAgent())
     with pytest.raises(BadConfig, match="sum: it has no solution"):
         checks.check_config(config, None, Settings())
+
+
+def test_inputs_that_no_task_can_be_given_are_found_before_anything_starts(tmp_path: Path) -> None:
+    """An agent that cannot go on with its session has no use for a file of nothing but tasks with further inputs."""
+    path = tmp_path / "tasks.jsonl"
+    row = '{"id": "sum", "question": "1+1?", "answer": "2", "follow_ups": ["And 2+2?"]}\n'
+    path.write_text(row)
+    config = RunConfig(taskset=JsonlTaskset(jsonl_fpath=str(path)), agent=MiniSweAgent(), sandbox=Bubblewrap())
+    with pytest.raises(BadConfig, match="sum: mini_swe_agent cannot go on with its session"):
+        checks.check_config(config, None, Settings())
+    path.write_text(row + '{"id": "other", "question": "1+1?", "answer": "2"}\n')
+    checks.check_config(config, None, Settings())
 
 
 def test_a_run_that_asks_no_model_names_none() -> None:

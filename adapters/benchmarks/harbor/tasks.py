@@ -74,7 +74,7 @@ def found_in(config: HarborTaskset) -> Found:
         found.notes.append(
             f"{root / DATASET}: gym.tasks names tasks that are not there: {', '.join(sorted(unknown)[:5])}"
         )
-    if refused and not config.skip_unsupported:
+    if refused and not (config.skip_unsupported and found.tasks):
         lines = [f"{name}: {why}" for name, why in list(refused.items())[:REASONS_SHOWN]]
         more = len(refused) - len(lines)
         lines += [f"and {more} more"] if more else []

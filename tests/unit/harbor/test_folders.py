@@ -209,6 +209,13 @@ def test_what_is_not_supported_is_refused_or_left_out(tmp_path: Path, toml: str,
     assert words in got.skipped["other"]
 
 
+def test_a_dataset_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
+    folder(tmp_path, "other", toml="[[steps]]\nname = 'a'")
+    words = refusal(tmp_path, skip_unsupported=True)
+    assert words.startswith("other: ")
+    assert "skip_unsupported" not in words
+
+
 def test_the_internet_is_done_without_if_that_is_said(tmp_path: Path) -> None:
     path = folder(tmp_path, toml="[environment]\nallow_internet = true")
     machine = only(path, without_internet=True).machine
