@@ -362,8 +362,12 @@ class LaunchedMachine:
             return (self._give_back(state),)
         if not state.is_rid or state.is_unsettled:
             return ()
-        failed = SessionFailed(request_id=state.request_id, failure=failure, cleanup_confirmed=state.is_clean)
-        return (Draft(failed, state.request_id),)
+        return (self._failed(state, failure),)
+
+    @staticmethod
+    def _failed(state: LaunchedState, failure: Failure) -> Draft:
+        over = SessionFailed(request_id=state.request_id, failure=failure, cleanup_confirmed=state.is_clean)
+        return Draft(over, state.request_id)
 
     def _close(self, state: LaunchedState, evidence: Evidence) -> Sequence[Draft]:
         if state.misses_files and state.box == "ready":
@@ -403,9 +407,11 @@ class LaunchedMachine:
         return state.is_closed
 
     def crashed(self, state: LaunchedState, failure: Failure) -> Sequence[Draft]:
-        """Fail the activation; the session then winds up as usual."""
-        if state.is_closed or state.failure:
+        """Fail the activation; the session then winds up as usual. It is over at once if settling its calls broke down too."""
+        if state.is_closed or (state.failure and not state.is_rid):
             return ()
+        if state.failure:
+            return (self._failed(state, state.failure),)
         return (Draft(ActivationFailed(activation=state.activation, failure=failure), state.request_id),)
 
 

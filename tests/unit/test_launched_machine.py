@@ -195,6 +195,17 @@ def test_what_could_not_be_ended_fails_the_session_whatever_its_program_says() -
     assert closed.cleanup_confirmed is True
 
 
+def test_settling_that_breaks_down_is_not_begun_for_ever() -> None:
+    """The session ends as failed once there is nothing else to wait for."""
+    case = launched(checkpoints=ONCE).given(TOLD, LaunchLost(request_id="go", reason="no receipt"))
+    assert case.crashed() == []
+    case = case.given(CLOSING, GONE)
+    assert "SettleCalls" in case.does()
+    (over,) = case.crashed()
+    assert isinstance(over, SessionFailed)
+    assert over.failure.kind == "launch_lost"
+
+
 def test_a_lost_machine_fails_a_session_that_gets_no_other() -> None:
     case = launched(checkpoints=ONCE).given(TOLD, lost(1), CLOSING, GONE, SETTLED)
     (failed,) = case.decided
