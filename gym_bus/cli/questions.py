@@ -62,10 +62,10 @@ SELECT r.state, r.shards, q.config FROM runs r JOIN run_requested q ON q.run_id 
 """
 
 FAILURES: Final = """
-SELECT r.failure_kind, split_part(r.failure_message, chr(10), 1) AS message, count(*) AS rollouts
+SELECT c.counted AS counted_as, r.failure_kind, split_part(r.failure_message, chr(10), 1) AS message, count(*) AS rollouts
 FROM rollouts r JOIN counted_as c ON c.state = r.state
 WHERE r.run_id = ? AND c.counted NOT IN ('scored', 'masked') AND r.failure_kind IS NOT NULL
-GROUP BY ALL ORDER BY rollouts DESC, r.failure_kind, message LIMIT ?
+GROUP BY ALL ORDER BY rollouts DESC, counted_as, r.failure_kind, message LIMIT ?
 """
 
 ENDED_BY_BUDGET: Final = """

@@ -19,7 +19,7 @@ LINE_MAX: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """What failed rollouts failed of, most frequent first; how many a budget of their own ended; whether calls have token ids."""
+    """What rollouts without a reward failed of, most frequent first; how many a budget of their own ended; whether calls have token ids."""
 
     failures: list[dict[str, Any]] = field(default_factory=list)
     by_budget: dict[str, int] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Reasons:
 
 
 def _line(failure: dict[str, Any]) -> str:
-    text = f"{failure['rollouts']:,} failed: {failure['failure_kind']}: {failure['message'] or 'no message'}"
+    text = f"{failure['rollouts']:,} {failure['counted_as']}: {failure['failure_kind']}: {failure['message'] or 'no message'}"
     text = "".join(c if c.isprintable() else " " for c in text)
     return text if len(text) <= LINE_MAX else f"{text[: LINE_MAX - 1]}…"
 

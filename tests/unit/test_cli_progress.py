@@ -117,8 +117,15 @@ def test_training_rows_are_suggested_where_there_are_token_ids(capsys: pytest.Ca
 
 def test_what_failed_is_told_in_lines_of_a_bounded_length() -> None:
     """How many, of what kind, and the message; then whom a budget ended."""
-    failures = [{"failure_kind": "provider_bad_request", "message": "x\x1b" * 400, "rollouts": 1200}]
-    failed, ended = Reasons(failures, {"model_calls": 3}).lines()
+    failure = {
+        "counted_as": "failed",
+        "failure_kind": "provider_bad_request",
+        "message": "x\x1b" * 400,
+        "rollouts": 1200,
+    }
+    cancelled = {"counted_as": "missing", "failure_kind": "cancelled", "message": "enough", "rollouts": 2}
+    failed, missing, ended = Reasons([failure, cancelled], {"model_calls": 3}).lines()
+    assert missing == "2 missing: cancelled: enough"
     assert failed.startswith("1,200 failed: provider_bad_request: x x ")
     assert len(failed) <= 300
     assert ended == "3 ended by their budget (model_calls)"
