@@ -19,7 +19,7 @@ LINE_MAX: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """What rollouts without a reward failed of, most frequent first; how many a budget of their own ended; whether calls have token ids."""
+    """What rollouts have no reward for, most frequent first; how many a budget of their own ended; whether calls have token ids."""
 
     failures: list[dict[str, Any]] = field(default_factory=list)
     by_budget: dict[str, int] = field(default_factory=dict)
