@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from schemas.base import Frozen, Tagged
+from schemas.patterns import repeats_a_repeat
 from schemas.values import Seconds
 
 SUMMARY_PROMPT = (
@@ -143,6 +144,12 @@ class BrowsecompAgent(OwnLoop, Tagged):
         except re.error as error:
             msg = f"answer_pattern is no regular expression: {error}"
             raise ValueError(msg) from error
+        if repeats_a_repeat(pattern or ""):
+            msg = (
+                "answer_pattern repeats what is repeated in itself, such as (\\w+)+, which some answers take for ever to search for: "
+                "repeat one of both only, or write the inner one as \\w++"
+            )
+            raise ValueError(msg)
         return pattern
 
     @property
