@@ -93,6 +93,11 @@ class ContextHistory(Frozen):
     guards: HistoryGuards = HistoryGuards()
     summary: HistorySummary | None = None
 
+    @field_validator("guards", mode="before")
+    @classmethod
+    def _without_guards(cls, given: object) -> object:
+        return HistoryGuards() if given is None else given
+
     @model_validator(mode="after")
     def _has_a_bound(self) -> Self:
         bound = self.guards.prompt_max_tokens

@@ -400,6 +400,11 @@ def test_an_answer_that_was_nudged_is_still_the_last_one() -> None:
     assert done.evidence.answer == "a"
 
 
+def test_what_is_null_by_default_may_be_said() -> None:
+    """`guards` and `summary` may be null, which is what they are to whoever says nothing of them."""
+    assert compacting(guards=None, summary=None) == compacting()
+
+
 def test_a_pattern_that_is_none_is_refused() -> None:
     """An expression that cannot be compiled is an error of the configuration."""
     with pytest.raises(ValidationError, match="no regular expression"):
