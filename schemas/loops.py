@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from schemas.base import Frozen, Tagged
+from schemas.patterns import repeats_a_repeat
 from schemas.values import Seconds
 
 SUMMARY_PROMPT = (
@@ -92,6 +93,11 @@ class ContextHistory(Frozen):
     guards: HistoryGuards = HistoryGuards()
     summary: HistorySummary | None = None
 
+    @field_validator("guards", mode="before")
+    @classmethod
+    def _without_guards(cls, given: object) -> object:
+        return HistoryGuards() if given is None else given
+
     @model_validator(mode="after")
     def _has_a_bound(self) -> Self:
         bound = self.guards.prompt_max_tokens
@@ -143,6 +149,12 @@ class BrowsecompAgent(OwnLoop, Tagged):
         except re.error as error:
             msg = f"answer_pattern is no regular expression: {error}"
             raise ValueError(msg) from error
+        if repeats_a_repeat(pattern or ""):
+            msg = (
+                "answer_pattern repeats what is repeated in itself, such as (\\w+)+, which some answers take for ever to search for: "
+                "repeat one of both only, or write the inner one as \\w++"
+            )
+            raise ValueError(msg)
         return pattern
 
     @property

@@ -14,6 +14,9 @@ from schemas.loops import BrowsecompAgent
 from schemas.values import Message
 from tools.progress import PROGRESS
 
+ANSWER_SEARCHED_CHARS: Final = 4096
+"""How much of an answer's end is searched for what `answer_pattern` finds."""
+
 Reason = Literal["empty_answer", "cut_answer", "wanted_form", "reset_near"]
 
 TEXTS: Final[dict[Reason, str]] = {
@@ -79,7 +82,7 @@ def _fault(state: SessionState, pattern: str | None) -> Reason | None:
         return "cut_answer"
     if not text.strip():
         return "empty_answer"
-    return "wanted_form" if pattern and not re.search(pattern, text) else None
+    return "wanted_form" if pattern and not re.search(pattern, text[-ANSWER_SEARCHED_CHARS:]) else None
 
 
 def _said(state: SessionState, reason: Reason) -> Draft:

@@ -17,6 +17,7 @@ from schemas.values import Message
 
 _IMAGE: Final = re.compile(r"data:image/[A-Za-z0-9.+-]{1,40};base64,[A-Za-z0-9+/=_-]+")
 _THOUGHT: Final = re.compile(r"(?:<think>|\A).*?</think>\s*", re.DOTALL)
+_THOUGHT_END: Final = "</think>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,8 @@ def omissions(messages: Sequence[Message], view: ContextView, given: int, policy
             lambda text: (marker, int(len(text) > len(marker))),
         )
     if policy.reasoning:
-        answers = [n for n in shown if messages[n].role == "assistant" and _THOUGHT.search(shown[n])]
-        leave_out(answers, policy.reasoning.keep_last_blocks, "reasoning_blocks", lambda text: _THOUGHT.subn("", text))
+        answers = [n for n in shown if messages[n].role == "assistant" and _THOUGHT_END in shown[n]]
+        leave_out(answers, policy.reasoning.keep_last_blocks, "reasoning_blocks", _without_thoughts)
     if policy.images:
         image_marker = policy.images.omission_marker
         groups = [n for n in shown if _IMAGE.search(shown[n])]
@@ -66,3 +67,10 @@ def omissions(messages: Sequence[Message], view: ContextView, given: int, policy
         )
     edited = tuple(EditedMessage(place=n, content=text) for n, text in content.items() if text != shown[n])
     return Omissions(edited, **counts)
+
+
+def _without_thoughts(text: str) -> tuple[str, int]:
+    """Return a text without its thoughts, and how many there were, in linear time: none begins behind the last end of one."""
+    told, end, rest = text.rpartition(_THOUGHT_END)
+    kept, count = _THOUGHT.subn("", told + end)
+    return (kept + rest.lstrip(), count) if end else (text, 0)

@@ -14,6 +14,7 @@ from adapters.harnesses.installing.directories import node_binary
 from adapters.harnesses.readers import LineReader, Record, as_text
 from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
+    Complained,
     Finished,
     Item,
     Planned,
@@ -28,7 +29,7 @@ from adapters.harnesses.trajectory import (
 from schemas.harnesses import AcpAgent
 
 DRIVER: Final = Path(__file__).with_name("acp_driver")
-MODULES: Final = ("__init__", "client", "runner", "telling", "terminals")
+MODULES: Final = ("__init__", "client", "hearing", "runner", "telling", "terminals")
 START: Final = (
     "import asyncio\nimport sys\n\nfrom adapters.harnesses.acp_driver.runner import main\n\n"
     "sys.exit(asyncio.run(main(sys.argv[1])))\n"
@@ -127,9 +128,15 @@ def _items(record: Record) -> Iterable[Item] | None:  # noqa: C901, PLR0911  one
             reason = str(record["reason"])
             return [complaint(GAVE_UP[reason], is_final=True)] if reason in GAVE_UP else [Finished(reason)]
         case "failed":
-            return [complaint(str(record["message"]), is_final=True)]
+            return [_failed(record)]
         case _:
             return None
+
+
+def _failed(record: Record) -> Complained:
+    """Return why it failed, and what its command said: its class is told by the first alone."""
+    failed, said = complaint(str(record["message"]), is_final=True), complaint(str(record.get("said", ""))).message
+    return replace(failed, message=f"{failed.message}; it said: {said}") if said else failed
 
 
 def _done(record: Record) -> ToolDone:

@@ -136,7 +136,8 @@ class Tokens:
 class Harness:
     """One harness. `plan` may rely on what `plan_for` has checked: that only what it declares is asked of it.
 
-    `finds_skills` if it tells its model of those in `SKILLS`.
+    `finds_skills` if it tells its model of those in `SKILLS`. A server of one of the
+    `taken_names` would be taken for something of its own.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Harness:
     prompt_by: Literal["stdin", "argument"] = "stdin"
     resumes: bool = False
     finds_skills: bool = False
+    taken_names: frozenset[str] = frozenset()
     memory_mib: int = 1024
     processes: int = 256
 
@@ -214,6 +216,8 @@ def _undeclared(harness: Harness, activation: Activation) -> Iterator[str]:
     for server in activation.mcp:
         if not SERVER_NAME.fullmatch(server.name):
             yield f"be given an MCP server called {server.name!r}: lower-case letters, digits and `_`"
+        if server.name in harness.taken_names:
+            yield f"be given an MCP server called {server.name!r}, as tools of its own are: give it another name"
     if activation.resume is not None and not (harness.resumes and SESSION_ID.fullmatch(activation.resume)):
         yield f"resume session {activation.resume!r}"
 

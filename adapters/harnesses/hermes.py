@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
+from adapters.harnesses.base import (
+    NO_KEY,
+    Activation,
+    Harness,
+    Package,
+    Plan,
+    Tokens,
+    Trace,
+    Unsupported,
+    environment_of,
+)
+from adapters.harnesses.literal import as_yaml
 from adapters.harnesses.readers import LineReader, Record, as_text, number
 from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
@@ -28,6 +40,14 @@ QUERY: Final = (
     "SELECT id, session_id, role, content, tool_calls, tool_call_id, finish_reason, reasoning_content FROM messages "
     "WHERE id > ? ORDER BY id"
 )
+TAKEN: Final = (
+    "all", "browser", "clarify", "code_execution", "coding", "computer_use", "context_engine", "cronjob", "debugging", "delegation",
+    "discord", "discord_admin", "feishu_doc", "feishu_drive", "file", "google_meet", "homeassistant", "image_gen", "kanban", "memory",
+    "no_mcp", "project", "safe", "search", "session_search", "skills", "spotify", "terminal", "todo", "tts", "video", "video_gen",
+    "vision", "web", "x_search", "yuanbao",
+)  # fmt: skip
+"""Sets of tools of its own: `-t` takes such a name for one of them, whatever servers are called."""
+REFERENCE: Final = re.compile(r"\$\{[^}]+\}")
 START: Final = "import sys; from hermes_cli.main import main; sys.exit(main())"
 
 
@@ -49,6 +69,9 @@ def plan(activation: Activation) -> Plan:
     }
     if activation.mcp:
         config["mcp_servers"] = {server.name: entry_of(server) for server in activation.mcp}
+    if REFERENCE.search(json.dumps(config)):
+        msg = "hermes_agent cannot be given ${…} in what its servers of tools are started or asked with: it would put a variable there"
+        raise Unsupported(msg)
     toolsets = ",".join(("terminal", "file", *(server.name for server in activation.mcp)))
     argv = (
         activation.python, f"{home}/runner.py", f"{home}/state.db", QUERY,
@@ -70,7 +93,7 @@ def plan(activation: Activation) -> Plan:
         argv=argv,
         environment=environment_of(activation, variables),
         traces=(Trace("stdout", reader),),
-        files={f"{home}/config.yaml": json.dumps(config), f"{home}/runner.py": RUNNER.read_text()},
+        files={f"{home}/config.yaml": as_yaml(config), f"{home}/runner.py": RUNNER.read_text()},
     )
 
 
@@ -151,5 +174,6 @@ HERMES: Final = Harness(
     grants=frozenset({"model", "mcp"}),
     prompt_by="argument",
     resumes=True,
+    taken_names=frozenset(TAKEN),
     memory_mib=1024,
 )

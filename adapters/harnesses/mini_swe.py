@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
+from adapters.harnesses.literal import as_yaml
 from adapters.harnesses.readers import DocumentReader, Record, as_text, number, text_of, word
 from adapters.harnesses.trajectory import (
     Complained,
@@ -54,13 +55,13 @@ def plan(activation: Activation) -> Plan:
         argv=argv,
         environment=environment_of(activation, variables),
         traces=(Trace(f"{home}/{TRAJECTORY}", reader, is_document=True),),
-        files={f"{home}/extra.yaml": json.dumps({"model": model, "agent": agent})},
+        files={f"{home}/extra.yaml": as_yaml({"model": model, "agent": agent})},
     )
 
 
 def _literal(text: str) -> str:
     """Return a Jinja template that says just this."""
-    return "{{ " + json.dumps(text) + " }}"
+    return "{{ " + json.dumps(text, ensure_ascii=False) + " }}"
 
 
 def reader() -> DocumentReader:

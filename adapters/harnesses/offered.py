@@ -13,6 +13,7 @@ from schemas.config import AgentConfig
 from schemas.harnesses import HarnessAgent
 from schemas.tasks import McpServer, TaskInput
 
+SCHEMES: Final = frozenset({"http", "https"})
 HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -58,11 +59,21 @@ def _out_of_reach(server: McpServer) -> Iterator[str]:
             f"its MCP server {server.name!r} is of the older transport 'sse', which no agent is given: choose 'stdio', or "
             "'streamable-http'"
         )
-    elif server.transport == "streamable-http" and urlsplit(server.url or "").hostname not in HERE:
+    elif server.transport == "streamable-http" and not _is_here(server.url or ""):
         yield (
-            f"its MCP server {server.name!r} is at {server.url}, and agents reach no other machine: choose 'stdio', or one "
-            "in the sandbox, at http://127.0.0.1:PORT"
+            f"its MCP server {server.name!r} is at {server.url}, which is no HTTP address in the sandbox, and agents reach nothing "
+            "else: choose 'stdio', or one at http://127.0.0.1:PORT"
         )
+
+
+def _is_here(url: str) -> bool:
+    """Return whether an address is one of HTTP, of the sandbox itself."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    return "\\" not in url and parts.scheme in SCHEMES and host in HERE and port != 0
 
 
 def _able(can: Callable[[Harness], bool]) -> str:

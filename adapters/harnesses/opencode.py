@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +16,7 @@ from adapters.harnesses.base import (
     Trace,
     environment_of,
 )
+from adapters.harnesses.literal import without_references
 from adapters.harnesses.readers import LineReader, Record, as_text, number
 from adapters.harnesses.servers import LocalServer, Server, entry_of
 from adapters.harnesses.trajectory import (
@@ -65,7 +65,7 @@ class Fork:
             argv=argv,
             environment=environment_of(activation, variables),
             traces=(Trace("stdout", reader),),
-            files={config: json.dumps(_config(activation, self.agent))},
+            files={config: without_references(_config(activation, self.agent))},
             stdin=activation.prompt,
         )
 

@@ -17,7 +17,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ VERSION = "2025-06-18"
 PAUSE_S = 0.3
 ENDS_WITHIN_S = 1.0
 ANSWER_MAX_BYTES = 8 * 1024 * 1024
+LATE = "it did not answer in time"
 AWAY = (502, 503, 504)
 HELLO = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "gym-bus", "version": "1"}}
 
@@ -37,6 +39,30 @@ class Unreached(Exception):
 
 class Away(Unreached):
     """A server is not there, or not yet."""
+
+
+@contextmanager
+def ended_at(until: float) -> Generator[None, None, None]:
+    """Raise `Unreached` in whatever is done when it is time, however its parts come in."""
+
+    def late(*_: object) -> None:
+        raise Unreached(LATE)
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, max(until - time.monotonic(), PAUSE_S), PAUSE_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def parsed(text: str | bytes) -> Any:
+    """Return what JSON says; None for what is none, or is too deep to be read."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def asked(number: int, method: str) -> dict[str, Any]:
@@ -85,12 +111,10 @@ class OverHttp:
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a message."""
         for line in self.send(message).splitlines():
-            text = line.removeprefix("data:")
-            with suppress(ValueError):
-                answer = json.loads(text)
-                if isinstance(answer, dict) and answer.get("id") == message["id"]:
-                    result_of(answer)
-                    return answer
+            answer = parsed(line) or parsed(line[len("data:") :])
+            if isinstance(answer, dict) and answer.get("id") == message["id"]:
+                result_of(answer)
+                return answer
         raise Unreached("its answer is none of MCP's")
 
     def send(self, message: dict[str, Any] | None, method: str = "POST") -> str:
@@ -98,7 +122,7 @@ class OverHttp:
         body = None if message is None else json.dumps(message).encode()
         request = urllib.request.Request(self.url, data=body, headers=self.headers, method=method)  # noqa: S310
         try:
-            with urllib.request.urlopen(request, timeout=max(self.until - time.monotonic(), 0.1)) as answer:  # noqa: S310
+            with ended_at(self.until), urllib.request.urlopen(request, timeout=self.left_s) as answer:  # noqa: S310
                 if answer.headers.get("mcp-session-id"):
                     self.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
                 if "text/event-stream" in (answer.headers.get("content-type") or ""):
@@ -106,10 +130,16 @@ class OverHttp:
                 said: str = answer.read(ANSWER_MAX_BYTES).decode(errors="replace").replace("\n", " ")
                 return said
         except urllib.error.HTTPError as error:
-            words = f"HTTP {error.code}: {error.read(300).decode(errors='replace')}"
+            with ended_at(self.until):
+                words = f"HTTP {error.code}: {error.read(300).decode(errors='replace')}"
             raise (Away if error.code in AWAY else Unreached)(words) from error
         except (OSError, http.client.HTTPException) as error:
             raise Away(str(getattr(error, "reason", error))) from error
+
+    @property
+    def left_s(self) -> float:
+        """Return how long is left."""
+        return max(self.until - time.monotonic(), 0.1)
 
     def first_event(self, answer: Any) -> str:
         """Return the events up to one that is an answer: the stream may go on."""
@@ -162,21 +192,22 @@ class OverPipes:
         """Return the answer to a message; what is none is passed over."""
         self.tell(server, message)
         while True:
-            with suppress(ValueError):
-                answer = json.loads(self.line(server))
-                if isinstance(answer, dict) and answer.get("id") == message["id"]:
-                    result_of(answer)
-                    return answer
+            answer = parsed(self.line(server))
+            if isinstance(answer, dict) and answer.get("id") == message["id"]:
+                result_of(answer)
+                return answer
 
     def line(self, server: subprocess.Popen[bytes]) -> bytes:
         """Return the next line that it writes."""
         if server.stdout is None:
             raise Unreached("it has no output")
+        if time.monotonic() > self.until:
+            raise Unreached(LATE)
         with selectors.DefaultSelector() as selector:
             selector.register(server.stdout, selectors.EVENT_READ)
             while b"\n" not in self.read:
                 if len(self.read) > ANSWER_MAX_BYTES or not selector.select(max(self.until - time.monotonic(), 0)):
-                    raise Unreached("it did not answer in time")
+                    raise Unreached(LATE)
                 piece = os.read(server.stdout.fileno(), 65536)
                 if not piece:
                     raise Unreached("it ended")
@@ -198,7 +229,8 @@ class OverPipes:
 
 def check_command(url: str, until: float) -> None:
     """Raise `Unreached` if the tools that `gym-tool` calls are not listed."""
-    if not isinstance(json.loads(OverHttp(url, {}, until).send(None, "GET")).get("tools"), list):
+    answer = parsed(OverHttp(url, {}, until).send(None, "GET"))
+    if not isinstance(answer, dict) or not isinstance(answer.get("tools"), list):
         raise Unreached("it did not list its tools")
 
 
@@ -224,7 +256,7 @@ def main() -> None:
     for server in said["servers"]:
         try:
             check(server, said["within_s"])
-        except (Unreached, OSError, ValueError) as error:
+        except (Unreached, OSError, ValueError, RecursionError) as error:
             line = " ".join(f"{SAID} is not to be used: {server['name']}: {error}".split())
             sys.stderr.write(line + "\n")
             sys.exit(UNREACHED)

@@ -96,14 +96,19 @@ async def test_a_tool_of_a_server(tmp_path: Path) -> None:
 
 LOGIN: Final = {"AGENT_LOGIN": "1"}
 BAD: Final[dict[str, tuple[AcpAgent, dict[str, Any], str, str]]] = {
-    "it crashes": (small("crash"), {}, "other", "the agent's command ended by itself, with 3"),
-    "it is not there": (small(command=("/no/such/agent",)), {}, "other", "FileNotFoundError"),
-    "it speaks something else": (small(command=("/bin/echo", "hello")), {}, "other", "ended by itself, with 0"),
+    "it crashes": (small("crash"), {}, "other", "the agent's command ended by itself, with 3; it said: a small agent"),
+    "it is not there": (small(command=("/no/such/agent",)), {}, "other", "No such file or directory: '/no/such/agent'"),
+    "it speaks something else": (
+        small(command=("/bin/echo", "hello")),
+        {},
+        "other",
+        "ended by itself, with 0; it said: hello",
+    ),
     "it asks too often": (small("exhaust"), {}, "steps", "as often as it may"),
     "it cannot load a session": (small("forget"), {"resume": "abc"}, "other", "loadSession"),
     "it has no client for MCP": (
         small(),
-        {"mcp": (McpServer("tools", "http://127.0.0.1:1"),)},
+        {"mcp": (McpServer("tools", "http://127.0.0.1:1", required=False),)},
         "other",
         "MCP over HTTP",
     ),

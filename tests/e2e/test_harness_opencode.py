@@ -41,6 +41,14 @@ async def test_what_can_be_asked_of_it(tmp_path: Path) -> None:
         assert not offered & {"webfetch", "task"}
 
 
+async def test_its_configuration_says_what_was_meant(tmp_path: Path) -> None:
+    """What would be a reference to a variable or a file stands in its system prompt as it was said."""
+    words = 'Only {env:HOME} and {file:/nowhere}, {file:/etc/hostname} or "{x}".'
+    async with harness_place(OPENCODE, tmp_path) as at:
+        await at.run(system_prompt=SystemPrompt(words, "replace"))
+        assert words in at.place.upstream.bodies[0]["messages"][0]["content"]
+
+
 async def test_a_model_that_refuses(tmp_path: Path) -> None:
     """The class of the failure is told, and the exit code says that there was one."""
     refused = JSONResponse({"error": {"message": "no such key", "type": "x"}}, status_code=401)

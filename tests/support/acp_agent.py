@@ -120,10 +120,28 @@ class Small:
             else:
                 refused = ""
             assert "outside of the workspace" in refused, place
+        await self._meet_a_pipe(session_id)
         sleeping = (await self.client.create_terminal(session_id=session_id, command="sleep", args=["600"])).terminal_id
         await self.client.kill_terminal(session_id=session_id, terminal_id=sleeping)
         end = await self.client.wait_for_terminal_exit(session_id=session_id, terminal_id=sleeping)
         assert (end.exit_code, end.signal) == (None, "SIGKILL"), end
+
+    async def _meet_a_pipe(self, session_id: str) -> None:
+        """Ask for a file that nobody writes, and to write one that nobody reads."""
+        pipe = WORKSPACE / "pipe"
+        os.mkfifo(pipe)
+        for asking in (
+            self.client.read_text_file(session_id=session_id, path=str(pipe)),
+            self.client.write_text_file(session_id=session_id, path=str(pipe), content="x"),
+        ):
+            try:
+                await asking
+            except RequestError as error:
+                refused = str(error.data)
+            else:
+                refused = ""
+            assert "no regular file" in refused, refused
+        pipe.unlink()
 
     async def _show(self, session_id: str, reply: dict[str, Any]) -> None:
         if reply.get("reasoning_content"):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from actors.harness import compaction
+from actors.harness.context_view import ContextView
+from actors.harness.recency import omissions
 from actors.harness.session import SessionMachine
 from actors.harness.state import SessionState
 from gym_bus.runtime.machine import Effect
@@ -30,7 +33,7 @@ from schemas.events import (
     ToolCallRejected,
     ToolCallRequested,
 )
-from schemas.loops import BrowsecompAgent, CompactingAgent, OwnLoop
+from schemas.loops import BrowsecompAgent, CompactingAgent, HistoryPolicy, OwnLoop
 from schemas.sandboxes import Inline
 from schemas.tasks import TaskInput
 from schemas.values import Failure, Message, Sampling, ToolCall, Usage
@@ -175,6 +178,20 @@ def test_old_thoughts_are_left_out_and_words_stay() -> None:
     assert isinstance(told, ContextCompacted)
     assert told.reasoning_blocks == 1
     assert shown(case)[1::2] == ["one", "two", "<think>c</think>three"]
+
+
+def test_thoughts_that_never_end_are_looked_for_in_linear_time() -> None:
+    """What a model writes without end costs what its length costs; an end somewhere still takes all before it."""
+    for text, left in (
+        ("<think>" * 200_000, "<think>" * 200_000),
+        ("<think>" * 200_000 + "</think> a<think>", "a<think>"),
+    ):
+        messages = tuple(Message(role=r, content=c) for r, c in (("user", "x"), ("assistant", text), ("user", "y")))
+        policy = HistoryPolicy.model_validate({"reasoning": {"keep_last_blocks": 0}})
+        begun = time.process_time()
+        found = omissions((*messages, Message(role="assistant", content="z")), ContextView(), 1, policy)
+        assert time.process_time() - begun < 2
+        assert [one.content for one in found.edited] == ([] if left == text else [left])
 
 
 def test_old_images_are_left_out_group_by_group() -> None:
@@ -383,10 +400,33 @@ def test_an_answer_that_was_nudged_is_still_the_last_one() -> None:
     assert done.evidence.answer == "a"
 
 
+def test_what_is_null_by_default_may_be_said() -> None:
+    """`guards` and `summary` may be null, which is what they are to whoever says nothing of them."""
+    assert compacting(guards=None, summary=None) == compacting()
+
+
 def test_a_pattern_that_is_none_is_refused() -> None:
     """An expression that cannot be compiled is an error of the configuration."""
     with pytest.raises(ValidationError, match="no regular expression"):
         searching(answer_pattern="(")
+
+
+@pytest.mark.parametrize("pattern", [r"(\w+\s?)+:\s*done$", r"(a*)*b", r"(?:x(y{2,9}|z))*?$"])
+def test_a_pattern_that_may_be_searched_for_ever_is_refused(pattern: str) -> None:
+    """A repeat of a repeat is an error of the configuration; one that gives nothing back is none."""
+    with pytest.raises(ValidationError, match="repeats what is repeated"):
+        searching(answer_pattern=pattern)
+    assert searching(answer_pattern=r"(\w++\s?)+: (ab?)+ \d{4}").answer_pattern
+
+
+def test_a_pattern_is_searched_at_the_end_of_an_answer() -> None:
+    """A long answer costs no more than what is searched of it: its last characters."""
+    agent = searching(answer_pattern=r"\w+:")
+    begun = time.process_time()
+    _, [nudged] = settled(answer(new(agent), "Answer: b" + "a" * 1_000_000))
+    assert time.process_time() - begun < 5
+    assert isinstance(nudged, AgentNudged)
+    assert isinstance(answer(new(agent), "a" * 1_000_000 + " Answer: b").decided[0], ActivationCompleted)
 
 
 def test_how_full_a_context_may_be() -> None:

@@ -67,7 +67,7 @@ class Client:
 
     async def read_text_file(self, path: str, line: int | None = None, limit: int | None = None, **_: Any) -> Any:
         """Return a file's text, or some of its lines."""
-        place = self._inside(path)
+        place = self._file(path)
         try:
             with place.open("rb") as file:
                 content = file.read(FILE_MAX_BYTES + 1)
@@ -83,7 +83,7 @@ class Client:
 
     async def write_text_file(self, path: str, content: str, **_: Any) -> Any:
         """Write a file, and the directories above it."""
-        place = self._inside(path)
+        place = self._file(path)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(content)
@@ -143,6 +143,13 @@ class Client:
         if name not in self._terminals:
             raise RequestError.invalid_params({"details": f"there is no terminal {name!r}"})
         return self._terminals[name]
+
+    def _file(self, path: str) -> Path:
+        """Return where a file is, or may be made; an error if something stands there that one might wait for without end."""
+        place = self._inside(path)
+        if place.exists() and not place.is_file():
+            raise RequestError.invalid_params({"details": f"{path} is no regular file"})
+        return place
 
     def _inside(self, path: str) -> Path:
         """Return where a path leads to; an error if that is outside of the workspace."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import signal
 import sys
@@ -22,13 +23,15 @@ from acp.schema import (  # type: ignore[import-not-found]
 )
 
 from adapters.harnesses.acp_driver.client import Client
-from adapters.harnesses.acp_driver.telling import Telling
+from adapters.harnesses.acp_driver.hearing import Hearing
+from adapters.harnesses.acp_driver.telling import Telling, written
 
 READY_WITHIN_S = 120.0
 """For all before the prompt: the agent's start, its login, its session."""
 ENDED_WITHIN_S = 5.0
 LINE_MAX_BYTES = 64 * 1024 * 1024
 MESSAGE_MAX_CHARS = 4000
+SESSION_ID_MAX_CHARS = 128
 
 
 class CannotDo(Exception):
@@ -63,19 +66,23 @@ async def session_with(agent: Any, said: dict[str, Any]) -> str:
     if said["session"]:
         await agent.load_session(cwd=said["workspace"], session_id=said["session"], mcp_servers=servers)
         return str(said["session"])
-    return str((await agent.new_session(cwd=said["workspace"], mcp_servers=servers)).session_id)
+    session = str((await agent.new_session(cwd=said["workspace"], mcp_servers=servers)).session_id)
+    if len(session) > SESSION_ID_MAX_CHARS:
+        raise CannotDo(f"the agent calls its session by {len(session)} characters: {SESSION_ID_MAX_CHARS} at most")
+    return session
 
 
-async def drive(said: dict[str, Any], prompt: str, telling: Telling) -> int:
+async def drive(said: dict[str, Any], prompt: str, telling: Telling, hearing: Hearing) -> int:
     """Run the agent's turn; 1 if it failed."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= said["environment"]
     client = Client(telling, said["workspace"], environment)
-    streams = {"stderr": None, "limit": LINE_MAX_BYTES}
+    streams = {"stderr": asyncio.subprocess.PIPE, "limit": LINE_MAX_BYTES}
     command = spawn_agent_process(
         client, *said["argv"], env=environment, cwd=said["workspace"], transport_kwargs=streams
     )
     async with command as (agent, process):
+        hearing.begin(process.stderr)
         try:
             async with asyncio.timeout(READY_WITHIN_S):
                 session = await session_with(agent, said)
@@ -84,9 +91,11 @@ async def drive(said: dict[str, Any], prompt: str, telling: Telling) -> int:
             client.is_listening = True
             answer = await agent.prompt(session_id=session, prompt=[text_block(prompt)])
         except TimeoutError:
-            return failed(telling, f"the agent was not ready for its prompt within {READY_WITHIN_S:g} s")
+            return failed(telling, f"the agent was not ready for its prompt within {READY_WITHIN_S:g} s", hearing)
         except ConnectionError:
-            return failed(telling, f"the agent's command {await end_of(process)}")
+            end = await end_of(process)
+            await hearing.end()
+            return failed(telling, f"the agent's command {end}", hearing)
     telling.end_of_reply()
     telling.tell("finished", reason=answer.stop_reason)
     return 0
@@ -101,10 +110,10 @@ async def end_of(process: asyncio.subprocess.Process) -> str:
         return "has closed its output, and goes on"
 
 
-def failed(telling: Telling, message: str) -> int:
-    """Tell a failure; return the exit code that says so."""
+def failed(telling: Telling, message: str, hearing: Hearing) -> int:
+    """Tell a failure, and what the agent's command said beside the protocol; return the exit code that says so."""
     telling.end_of_reply()
-    telling.tell("failed", message=message[:MESSAGE_MAX_CHARS])
+    telling.tell("failed", message=message[:MESSAGE_MAX_CHARS], said=hearing.text)
     return 1
 
 
@@ -113,15 +122,18 @@ async def main(path: str) -> int:
     said = json.loads(Path(path).read_text())  # noqa: ASYNC240  nothing else is going on yet
     lines = os.dup(1)
     os.dup2(2, 1)  # what libraries print is no line of ours
-    telling = Telling(lines)
+    telling, hearing = Telling(lines), Hearing()
+    logging.basicConfig()
+    logging.getLogger().addHandler(hearing)
     working = asyncio.current_task()
     if working is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, working.cancel)
     try:
-        return await drive(said, sys.stdin.read(), telling)
+        return await drive(said, sys.stdin.read(), telling, hearing)
     except asyncio.CancelledError:
-        return failed(telling, "the agent was interrupted")
+        return failed(telling, "the agent was interrupted", hearing)
     except RequestError as error:
-        return failed(telling, f"{error} ({error.code}): {json.dumps(error.data)}")
+        await hearing.end()
+        return failed(telling, f"{error} ({error.code}): {written(error.data)}", hearing)
     except (CannotDo, OSError, ValueError) as error:
-        return failed(telling, f"{type(error).__name__}: {error}")
+        return failed(telling, str(error), hearing)

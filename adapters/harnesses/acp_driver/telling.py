@@ -11,7 +11,12 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-TEXT_MAX_CHARS = 1024 * 1024
+TEXT_MAX_BYTES = 1024 * 1024
+"""What a text, or a call's arguments, may have in a line; as text in JSON arguments have twice of it at most."""
+PIECE_CHARS = 16 * 1024
+NAME_MAX_CHARS = 1000
+PLAN_MAX_STEPS = 200
+TOO_DEEP = "[nested too deep to be told]"
 ENDS = frozenset({"completed", "failed"})
 
 
@@ -54,21 +59,27 @@ class Telling:
         self._pieces: list[str] = []
         self._size = 0
         self._calls: dict[str, Call] = {}
+        self._untold: dict[str, Call] = {}
         self._is_replying = False
         self._plan: list[Any] = []
 
     def tell(self, kind: str, **facts: Any) -> None:
-        """Print a line."""
-        os.write(self._lines, (json.dumps({"type": kind, **facts}) + "\n").encode())
+        """Print a line; whoever tells sees to it that it is none that is too long to be read."""
+        line = (json.dumps({"type": kind, **facts}) + "\n").encode()
+        while line:
+            line = line[os.write(self._lines, line) :]
 
     def piece(self, kind: str, text: str) -> None:
-        """Take in a piece of what is said or thought."""
+        """Take in a piece of what is said or thought: of what is too long for a line there are several."""
         self._is_replying = True
-        if kind != self._kind or self._size > TEXT_MAX_CHARS:
-            self.flush()
-            self._kind = kind
-        self._pieces.append(text)
-        self._size += len(text)
+        for first in range(0, len(text), PIECE_CHARS):
+            part = text[first : first + PIECE_CHARS]
+            size = size_of(part)
+            if kind != self._kind or self._size + size > TEXT_MAX_BYTES:
+                self.flush()
+                self._kind = kind
+            self._pieces.append(part)
+            self._size += size
 
     def flush(self) -> None:
         """Print the text that is being put together."""
@@ -78,7 +89,9 @@ class Telling:
 
     def plan(self, entries: list[Any]) -> None:
         """Print a plan, if it is another one than before."""
-        told = [{"content": entry.content, "status": entry.status} for entry in entries]
+        told = [
+            {"content": entry.content[:NAME_MAX_CHARS], "status": entry.status} for entry in entries[:PLAN_MAX_STEPS]
+        ]
         if told != self._plan:
             self.flush()
             self._plan = told
@@ -86,25 +99,29 @@ class Telling:
 
     def call(self, update: Any, terminals: Mapping[str, Shown]) -> None:
         """Take in what is new of a call, and print it when it has begun, and when it is over."""
-        if update.tool_call_id not in self._calls:
+        call_id = update.tool_call_id[:NAME_MAX_CHARS]
+        if call_id not in self._calls:
             self._is_replying = True
             self.flush()
-            self._calls[update.tool_call_id] = Call(update.tool_call_id)
-        call = self._calls[update.tool_call_id]
+            self._calls[call_id] = self._untold[call_id] = Call(call_id)
+        call = self._calls[call_id]
+        if call.is_over:
+            return
         call.name = call.name or update.title or update.kind or ""
         call.arguments = update.raw_input if update.raw_input not in (None, {}) else call.arguments
         call.content = update.content or call.content
         call.output = update.raw_output if update.raw_output is not None else call.output
         if update.status in {"in_progress", *ENDS}:
             self._asked(call)
-        if update.status in ENDS and not call.is_over:
+        if update.status in ENDS:
             call.is_over = True
             self._done(call, update.status == "failed", terminals)
+            call.arguments, call.content, call.output = None, [], None
 
     def end_of_reply(self) -> None:
         """Print what is left of a reply, and that it is over."""
         self.flush()
-        for call in self._calls.values():
+        for call in list(self._untold.values()):
             self._asked(call)
         if self._is_replying:
             self.tell("reply")
@@ -113,8 +130,10 @@ class Telling:
     def _asked(self, call: Call) -> None:
         if not call.is_told:
             call.is_told, call.begun = True, time.monotonic()
-            arguments = {} if call.arguments is None else call.arguments
-            self.tell("tool_asked", id=call.id, name=call.name, arguments=arguments)
+            self._untold.pop(call.id, None)
+            self.tell(
+                "tool_asked", id=call.id, name=call.name[:NAME_MAX_CHARS], arguments=told_arguments(call.arguments)
+            )
 
     def _done(self, call: Call, has_failed: bool, terminals: Mapping[str, Shown]) -> None:
         self.end_of_reply()
@@ -127,11 +146,45 @@ class Telling:
         self.tell(
             "tool_done",
             id=call.id,
-            text=text[:TEXT_MAX_CHARS],
+            text=cut(text),
             exit_code=code,
             is_error=has_failed or bool(code),
             duration_s=spent,
         )
+
+
+def size_of(text: str) -> int:
+    """Return how many bytes a text has in a line."""
+    return len(json.dumps(text)) - 2
+
+
+def cut(text: str) -> str:
+    """Return the beginning of a text that is too long for a line, and that there was more; others as they are."""
+    kept: list[str] = []
+    room = TEXT_MAX_BYTES
+    for first in range(0, len(text), PIECE_CHARS):
+        part = text[first : first + PIECE_CHARS]
+        room -= size_of(part)
+        if room < 0:
+            return "".join(kept) + f"\n[{len(text) - first} more characters]"
+        kept.append(part)
+    return text
+
+
+def told_arguments(arguments: Any) -> Any:
+    """Return a call's arguments as they are told: those that are too long as the beginning of their JSON."""
+    if arguments is None:
+        return {}
+    text = written(arguments)
+    return arguments if len(text) <= TEXT_MAX_BYTES and text != TOO_DEEP else cut(text)
+
+
+def written(value: Any) -> str:
+    """Return a value as JSON."""
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        return TOO_DEEP
 
 
 def text_in(part: Any) -> str:
@@ -140,7 +193,7 @@ def text_in(part: Any) -> str:
         return part or ""
     if isinstance(part, dict):
         output = part.get("output")
-        return output if isinstance(output, str) else json.dumps(part)
+        return output if isinstance(output, str) else written(part)
     if getattr(part, "type", None) == "content":
         return getattr(part.content, "text", None) or f"[{part.content.type}]"
     if getattr(part, "type", None) == "diff":

@@ -392,8 +392,12 @@ def test_an_agent_that_cannot_do_a_task_is_told_who_can(tmp_path: Path) -> None:
         ("name = 'w'\nurl = 'http://127.0.0.1:8000/sse'", "'w' is of the older transport 'sse'"),
         (
             "name = 'w'\ntransport = 'http'\nurl = 'http://tools.test/mcp'",
-            "at http://tools.test/mcp, and agents reach no",
+            "at http://tools.test/mcp, which is no HTTP address in the sandbox",
         ),
+        ("name = 'w'\ntransport = 'http'\nurl = 'http://[::1/mcp'", "at http://[::1/mcp, which is no HTTP address"),
+        ("name = 'w'\ntransport = 'http'\nurl = 'http://localhost:x/'", "at http://localhost:x/, which is no HTTP"),
+        ("name = 'w'\ntransport = 'http'\nurl = 'gopher://127.0.0.1/'", "at gopher://127.0.0.1/, which is no HTTP"),
+        ("name = 'w'\ntransport = 'http'\nurl = 'http://a.test\\@[::1]/'", "@[::1]/, which is no HTTP"),
         ("name = '1'\ntransport = 'stdio'\ncommand = 'x'", "'1' needs a name that begins with a letter"),
         (
             "name='a.b'\ntransport='stdio'\ncommand='x'\n[[environment.mcp_servers]]\nname='A-b'\ntransport='stdio'\ncommand='y'",

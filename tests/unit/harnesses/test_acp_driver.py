@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +16,10 @@ from typing import IO, Any
 import pytest
 
 from adapters.harnesses.acp import reader
+from adapters.harnesses.acp_driver.hearing import Hearing
 from adapters.harnesses.acp_driver.telling import Telling, exit_code_in, text_in
 from adapters.harnesses.acp_driver.terminals import Terminal
+from adapters.harnesses.lines import LINE_MAX_BYTES
 from adapters.harnesses.trajectory import (
     Complained,
     Finished,
@@ -128,6 +132,63 @@ def test_a_plan_is_told_when_it_is_another_one(told: Told) -> None:
 def test_what_an_end_means(told: Told, reason: str, item: Finished | Complained) -> None:
     told.telling.tell("finished", reason=reason)
     assert told.items() == [item]
+
+
+@pytest.mark.parametrize("letter", ["a", "\u00e9", "\U0001f600", "\x01", "\ud83d"])
+def test_nothing_that_is_said_is_too_long_for_a_line(told: Told, letter: str) -> None:
+    """A long text is told in several lines; what is cut of a result or of arguments says so."""
+    text = letter * 1_500_000
+    told.telling.piece("said", text)
+    told.telling.piece("said", "The last words.")
+    told.telling.call(update("i" * 1_500_000, title=text, status="in_progress", raw_input={"a": text}), {})
+    told.telling.call(update("i" * 1_500_000, status="completed", content=[words(text)]), {})
+    told.telling.plan([SimpleNamespace(content=text, status="pending")] * 1000)
+    items = told.items()
+    said = "".join(item.text for item in items if isinstance(item, Said))
+    assert (len(said), said[-15:]) == (len(text) + 15, "The last words.")
+    [done] = [item for item in items if isinstance(item, ToolDone)]
+    assert done.text.endswith(" more characters]")
+    [asked] = [item for item in items if isinstance(item, ToolAsked)]
+    assert asked.arguments.endswith(" more characters]")
+    assert max(map(len, told.content().splitlines())) < LINE_MAX_BYTES
+
+
+def test_many_calls_are_told_in_linear_time(told: Told) -> None:
+    begun = time.process_time()
+    for number in range(20_000):
+        told.telling.call(update(f"c{number}", title="x", status="completed"), {})
+    assert time.process_time() - begun < 5
+    assert told.content().count(b'"tool_done"') == 20_000
+
+
+def test_why_an_agent_failed_is_told_with_what_its_command_said(told: Told) -> None:
+    """The class is that of the failure: the command's words make it no other one."""
+    told.telling.tell("failed", message="the agent's command ended by itself, with 3", said="max_steps: 401")
+    told.telling.tell("failed", message="the agent was interrupted", said="")
+    assert told.items() == [
+        Complained("other", "the agent's command ended by itself, with 3; it said: max_steps: 401", is_final=True),
+        Complained("aborted", "the agent was interrupted", is_final=True),
+    ]
+
+
+async def test_what_a_command_says_beside_the_protocol_is_heard() -> None:
+    """The end of its error output, and lines that are no JSON."""
+    hearing, stream = Hearing(), asyncio.StreamReader()
+    hearing.begin(stream)
+    stream.feed_data(b"x" * 100_000 + b"\nno licence\n")
+    stream.feed_eof()
+    await hearing.end()
+    assert hearing.text.endswith("x; no licence")
+    assert len(hearing.text) < 1000
+    logger = logging.getLogger("an-agents-protocol")
+    logger.addHandler(hearing)
+    try:
+        json.loads("usage: agent")
+    except ValueError:
+        logger.exception("not read")
+    logger.warning("something else")
+    logger.removeHandler(hearing)
+    assert hearing.text.endswith("no licence; usage: agent")
 
 
 @pytest.mark.parametrize(

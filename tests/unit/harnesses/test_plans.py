@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -22,6 +23,8 @@ from adapters.harnesses.cline import CLINE
 from adapters.harnesses.codex import CODEX
 from adapters.harnesses.copilot import COPILOT
 from adapters.harnesses.gemini_cli import GEMINI
+from adapters.harnesses.hermes import HERMES
+from adapters.harnesses.kilo import KILO
 from adapters.harnesses.mini_swe import MINI_SWE
 from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
@@ -36,6 +39,7 @@ SERVER = McpServer("tools", f"http://127.0.0.1:8089/a/{TOKEN}/mcp/g", HEADERS)
 each_harness = pytest.mark.parametrize(
     "harness", [*HARNESSES.values(), harness_of(small())], ids=lambda harness: harness.name
 )
+SURROGATE = re.compile(r"\\ud[89a-f]")
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
@@ -281,8 +285,50 @@ def test_tools_that_are_withheld() -> None:
 def test_mini_swe_takes_words_for_words(words: str) -> None:
     """A system prompt is no template: it is written as a Jinja string."""
     plan = plan_for(MINI_SWE, activation(system_prompt=SystemPrompt(words, "replace")))
-    template = json.loads(plan.files["/tmp/agent/.mini/extra.yaml"])["agent"]["system_template"]
+    template = yaml.safe_load(plan.files["/tmp/agent/.mini/extra.yaml"])["agent"]["system_template"]
+    assert not SURROGATE.search(template), "Jinja would make two halves of one character of it"
     assert json.loads(template.removeprefix("{{ ").removesuffix(" }}")) == words
+
+
+@given(words=TEXT.filter(lambda text: "${" not in text))
+def test_hermes_reads_what_was_meant(words: str) -> None:
+    """Its configuration is YAML, which knows other escapes than JSON."""
+    server = LocalServer("near", words, (words,), variables={"A": words})
+    config = yaml.safe_load(plan_for(HERMES, activation(mcp=(server,))).files["/tmp/agent/.hermes/config.yaml"])
+    assert config["mcp_servers"]["near"] == {"command": words, "args": [words], "env": {"A": words}}
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (LocalServer("terminal", "x"), "an MCP server called 'terminal'"),
+        (replace(SERVER, name="web"), "an MCP server called 'web'"),
+        (LocalServer("near", "x", ("${HOME}",)), r"in what its servers"),
+        (replace(SERVER, headers={"x-a": "a${A}"}), r"in what its servers"),
+    ],
+)
+def test_servers_that_hermes_would_take_for_something_else(server: Any, words: str) -> None:
+    """One of the name of its own tools would give those, and never be started; what looks like a variable would be one."""
+    with pytest.raises(Unsupported, match=words):
+        plan_for(HERMES, activation(mcp=(server,)))
+
+
+@pytest.mark.parametrize("harness", [OPENCODE, KILO], ids=lambda harness: harness.name)
+@given(words=TEXT.map(lambda text: f"{text}{{env:HOME}}{text}{{file:/etc/passwd}}{{{text}"))
+def test_what_opencode_would_replace_is_no_reference(harness: Harness, words: str) -> None:
+    """It replaces `{env:X}` and `{file:P}` in its configuration before it reads it as JSON, in texts and names alike."""
+    asked = activation(
+        mcp=(LocalServer("near", words, (words,), variables={words: words}),),
+        system_prompt=SystemPrompt(words, "replace"),
+    )
+    [told] = [
+        text for name, text in plan_for(harness, asked).files.items() if name.endswith(("/opencode.json", "/kilo.json"))
+    ]
+    assert not re.search(r"\{\w+:", told)
+    config = json.loads(told)
+    assert config["mcp"]["near"]["command"] == [words, words]
+    assert config["mcp"]["near"]["environment"] == {words: words}
+    assert next(iter(config["agent"].values()))["prompt"] == words
 
 
 def test_what_a_configured_agent_is_given() -> None:

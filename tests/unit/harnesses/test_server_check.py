@@ -6,7 +6,9 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +138,8 @@ async def test_a_server_that_lists_nothing_lets_nothing_begin(tmp_path: Path, an
         (["-c", "import sys; sys.exit('no licence')"], "no licence"),
         (["-c", "import time; time.sleep(60)"], "it did not answer in time"),
         (["-c", "input(); print('{}'); input()"], "it did not answer in time"),
+        (["-c", "while True: print('{}')"], "it did not answer in time"),
+        (["-c", "input(); print('[' * 100_000); input()"], "it did not answer in time"),
     ],
 )
 async def test_a_command_that_is_no_server_lets_nothing_begin(tmp_path: Path, args: list[str], words: str) -> None:
@@ -143,6 +147,46 @@ async def test_a_command_that_is_no_server_lets_nothing_begin(tmp_path: Path, ar
     assert (code, out) == (server_check.UNREACHED, "")
     assert "near" in err
     assert words in err
+
+
+@pytest.mark.parametrize(
+    "begins", [b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n", b"HTTP/1.1 401 no\r\n\r\n", b"HTTP/1.1 200 O"]
+)
+async def test_a_server_that_answers_a_byte_at_a_time_is_not_waited_for(tmp_path: Path, begins: bytes) -> None:
+    """The time that a server has is for all of it, however often something comes in."""
+    is_over = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(begins)
+        with suppress(ConnectionError):
+            for _ in range(200):
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        writer.close()
+        is_over.set()
+
+    begun = time.monotonic()
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        code, _, err = await checked(tmp_path, at(f"http://127.0.0.1:{port}"), within_s=0.6)
+        assert (code, "did not answer in time" in err) == (server_check.UNREACHED, True)
+        assert time.monotonic() - begun < 5
+        await asyncio.wait_for(is_over.wait(), 5)
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+@pytest.mark.parametrize(
+    "body", ["[" * 100_000, "[1]", '{"jsonrpc":"2.0","id":1,"error":' + "[" * 900 + "]" * 900 + "}"]
+)
+async def test_an_answer_that_is_odd_json_is_none(tmp_path: Path, body: str, is_plain: bool) -> None:
+    async def answer(_: Request) -> Response:
+        return Response(body, media_type="application/json")
+
+    async with served(app_of(answer)) as url:
+        code, _, err = await checked(tmp_path, {**at(url), "is_plain": is_plain}, within_s=0.6)
+    assert code == server_check.UNREACHED
+    assert err.startswith(f"{server_check.SAID} is not to be used: far: ")
 
 
 async def test_a_command_finds_its_variables(tmp_path: Path) -> None:
