@@ -19,7 +19,8 @@ import pydantic_core
 from pydantic import ValidationError
 
 from gym_bus.blobs import Blobs
-from gym_bus.errors import Permanent
+from gym_bus.errors import Permanent, TooDeep
+from gym_bus.nesting import STORED_MAX_LEVELS, is_deeper
 from gym_bus.redaction import Redactor
 from gym_bus.subjects import parse_event
 from schemas.base import Event
@@ -96,11 +97,14 @@ class Codec:
         self._upcasters = upcasters
 
     def encode(self, head: Head, data: Event) -> bytes:
-        """Return the bytes to store, secrets masked; large data goes to the blob store on the way.
+        """Return the bytes to store, secrets masked; large data goes to the blob store on the way. Raises `TooDeep`.
 
         The head holds nothing but ids, numbers and a time, so it is written without an encoder (a fifth of the cost).
         """
         body = self._redactor.clean(data.__pydantic_serializer__.to_json(data, exclude_defaults=True))
+        if is_deeper(body, STORED_MAX_LEVELS):
+            msg = f"{data.TYPE} has more than {STORED_MAX_LEVELS} levels of arrays and objects: give it what is nested less deep"
+            raise TooDeep(msg)
         if len(body) > self._inline_max:
             body = b'{"$blob":%b}' % self._blobs.put(body, "application/json").model_dump_json().encode()
         cause = f'"causation_id":"{head.causation_id}",' if head.causation_id else ""

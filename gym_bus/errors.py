@@ -34,6 +34,10 @@ class StoreFull(Retryable):
     """The bus has no room for another event."""
 
 
+class TooDeep(Permanent):
+    """What is to be stored is nested deeper than what can be read again; nothing of it has been stored."""
+
+
 class BusRefused(Permanent):
     """The bus user has no right to this subject."""
 

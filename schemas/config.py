@@ -84,16 +84,19 @@ TasksetConfig = Annotated[ReasoningGymTaskset | JsonlTaskset | HarborTaskset, Fi
 BudgetLimit = Literal["model_calls", "input_tokens", "output_tokens", "total_tokens", "cost_usd", "wall_s"]
 
 
+COUNT_MAX: Final = 10**15
+
+
 class Budget(Frozen):
     """What may be used up; None is no limit. What is under way when it is used up finishes, the next call is refused.
 
     `model_calls` counts answered calls, not tries; `wall_s` is seconds since the session (for a run: the run) was asked for.
     """
 
-    model_calls: int | None = Field(default=None, ge=0)
-    input_tokens: int | None = Field(default=None, ge=0)
-    output_tokens: int | None = Field(default=None, ge=0)
-    total_tokens: int | None = Field(default=None, ge=0)
+    model_calls: int | None = Field(default=None, ge=0, le=COUNT_MAX)
+    input_tokens: int | None = Field(default=None, ge=0, le=COUNT_MAX)
+    output_tokens: int | None = Field(default=None, ge=0, le=COUNT_MAX)
+    total_tokens: int | None = Field(default=None, ge=0, le=COUNT_MAX)
     cost_usd: float | None = Field(default=None, ge=0)
     wall_s: Seconds | None = None
 

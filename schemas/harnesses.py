@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from schemas.base import Frozen, Tagged
-from schemas.values import Seconds
+from schemas.values import Seconds, TokenBound
 
 HarnessName = Literal[
     "acp_agent",
@@ -43,8 +43,8 @@ class HarnessAgent(Tagged):
     extra_args: tuple[str, ...] = Field(default=(), max_length=256)
     timeout_s: Seconds = 1800
     mcp_timeout_s: Seconds = 300
-    context_tokens: int = Field(default=131_072, ge=1024)
-    max_output_tokens: int = Field(default=8192, ge=1)
+    context_tokens: TokenBound = Field(default=131_072, ge=1024)
+    max_output_tokens: TokenBound = Field(default=8192, ge=1)
 
     @property
     def enable_tools(self) -> bool:

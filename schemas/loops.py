@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from schemas.base import Frozen, Tagged
 from schemas.patterns import repeats_a_repeat
-from schemas.values import Seconds
+from schemas.values import Seconds, TokenBound
 
 SUMMARY_PROMPT = (
     "Stop here for a moment. What came before this message will not be shown to you any longer. Write down, in plain text and without "
@@ -67,8 +67,8 @@ class HistorySchedule(Frozen):
 class HistoryGuards(Frozen):
     """A prompt is too long if it and `reserved_generation_tokens` are more than `max_total_tokens` together; None never is."""
 
-    max_total_tokens: int | None = Field(default=None, ge=1)
-    reserved_generation_tokens: int = Field(default=0, ge=0)
+    max_total_tokens: TokenBound | None = Field(default=None, ge=1)
+    reserved_generation_tokens: TokenBound = Field(default=0, ge=0)
 
     @property
     def prompt_max_tokens(self) -> int | None:
@@ -134,9 +134,9 @@ class BrowsecompAgent(OwnLoop, Tagged):
     nudge_steps: bool = True
     max_nudges: int = Field(default=3, ge=0, le=1000)
     answer_pattern: str | None = Field(default=None, max_length=1000)
-    max_context_tokens: int = Field(default=196_608, ge=1)
+    max_context_tokens: TokenBound = Field(default=196_608, ge=1)
     context_reset_pct: float = Field(default=0.3, gt=0, le=1)
-    context_reset_tokens: int | None = Field(default=None, ge=1)
+    context_reset_tokens: TokenBound | None = Field(default=None, ge=1)
     context_reset_keep_rounds: int = Field(default=3, ge=1, le=10_000)
     max_reset_count: int = Field(default=100, ge=0, le=10_000)
     progress: bool = True

@@ -61,6 +61,8 @@ class Sampling(Frozen):
 
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
+TokenBound = Annotated[int, Field(le=10**9)]
+"""How many tokens one prompt or answer may have."""
 
 FailureKind = Literal[
     "transport_unreachable",

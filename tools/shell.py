@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gym_bus.nesting import GIVEN_MAX_LEVELS, is_deeper
 from schemas.values import ToolCall, ToolSpec
 
 COMMAND_MAX_BYTES: Final = 32 * 1024
@@ -55,6 +56,8 @@ def arguments_of(tool_call: ToolCall, example: str = "") -> dict[str, Any] | Bad
         )
     if not isinstance(arguments, dict):
         return BadArguments(f"The arguments must be a JSON object{example}. Nothing was executed.")
+    if is_deeper(tool_call.arguments.encode(errors="replace"), GIVEN_MAX_LEVELS):
+        return BadArguments(f"The arguments have more than {GIVEN_MAX_LEVELS} levels. Nothing was executed.")
     return arguments
 
 

@@ -11,6 +11,7 @@ import pydantic_core
 
 from adapters.benchmarks.harbor import why_not
 from gym_bus.errors import BadTaskset
+from gym_bus.nesting import GIVEN_MAX_LEVELS, is_deeper
 from schemas.config import RunConfig
 from schemas.machines import fitted
 from schemas.sandboxes import with_image
@@ -43,6 +44,10 @@ def check(tasks: Sequence[Task], config: RunConfig) -> None:
     for task in tasks:
         if why := why_not(task, config.agent):
             raise BadTaskset(f"{task.task_id}: {why}")
+        if is_deeper(pydantic_core.to_json(task), GIVEN_MAX_LEVELS):
+            raise BadTaskset(
+                f"{task.task_id}: what it holds has more than {GIVEN_MAX_LEVELS} levels of arrays and objects"
+            )
         fitted(with_image(config.sandbox, task.image), task.machine)
         fitted(config.grading_sandbox or config.sandbox, task.grading)
 

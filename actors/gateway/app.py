@@ -17,7 +17,7 @@ from typing import Any, Final
 import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Mount, Route, Router
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from actors.gateway.conversations import KEPT, Conversations, Known, TooMuch
@@ -32,9 +32,11 @@ from actors.gateway.tool_faces import ToolFaces
 from gym_bus.clock import Clock
 from gym_bus.errors import Fenced, GymBusError
 from gym_bus.event_log import EventLog, Held
+from gym_bus.nesting import GIVEN_MAX_LEVELS, is_deeper
 from gym_bus.runtime.presence import Presence
 from providers.dialects import ClientDialect, Dialect, Problem
 from providers.dialects.catalog import CLIENTS, DIALECTS
+from providers.dialects.json_text import strictly
 from providers.models.backends import Backend
 from schemas.events import SessionRequested
 
@@ -47,6 +49,8 @@ MESSAGES_MAX: Final = 20_000
 PARSED_ASIDE_BYTES: Final = 256 * 1024
 """What is larger is parsed in a thread: heartbeats and other calls' streams go on meanwhile."""
 CHARACTERS_A_TOKEN: Final = 4
+BELOW_GEMINI: Final = re.compile(r"(?:/a/[^/]*)?/v1beta(?P<rest>/.*|)", re.DOTALL)
+MODELS: Final = re.compile(r"/models(?:/.+)?")
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -76,7 +80,7 @@ class Gateway:
         self._under_way: set[Exchange] = set()
         self._working: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup | None = None
-        faces = ToolFaces(self._tools_of, _body_of)
+        faces = ToolFaces(self._tools_of, partial(_body_of, parsed=_parsed))
         inner = [
             *(self._route(dialect) for dialect in DIALECTS.values()),
             Route("/v1/messages/count_tokens", _guarded(DIALECTS["messages"], self._count_tokens), methods=["POST"]),
@@ -116,13 +120,14 @@ class Gateway:
 
         return Route(dialect.path, _guarded(dialect, call), methods=["POST"])
 
-    def _gemini_routes(self) -> list[Route]:
+    def _gemini_routes(self) -> list[BaseRoute]:
         dialect = CLIENTS["gemini"]
         face = GeminiFace(partial(self._call, dialect), self._model_name, self._estimated)
         return [
             Route("/v1beta/models/{model:path}:{verb}", _guarded(dialect, face.asked), methods=["POST"]),
             Route("/v1beta/models", _guarded(dialect, face.models), methods=["GET"]),
             Route("/v1beta/models/{model:path}", _guarded(dialect, face.model), methods=["GET"]),
+            Mount("/v1beta", app=_unknown),
         ]
 
     async def _call(self, dialect: ClientDialect, request: Request, about: Mapping[str, Any] | None = None) -> Response:
@@ -265,8 +270,29 @@ def _guarded(
     return endpoint
 
 
-async def _body_of(request: Request) -> dict[str, Any]:
-    """Return the request's JSON object; raises `TooMuch` for one that is too large or none."""
+def _asked(content: bytes) -> Any:
+    """Return the JSON of a question to a model; raises `ValueError` for a number that is none, `TooMuch` for too many levels."""
+    msg = f"the body has more than {GIVEN_MAX_LEVELS} levels of arrays and objects inside one another"
+    try:
+        body = _parsed(content, strictly)
+    except RecursionError as error:
+        raise TooMuch(HTTPStatus.BAD_REQUEST, msg) from error
+    if is_deeper(content, GIVEN_MAX_LEVELS):
+        raise TooMuch(HTTPStatus.BAD_REQUEST, msg)
+    return body
+
+
+def _parsed(content: bytes, load: Callable[[str], Any] = json.loads) -> Any:
+    """Return the JSON of `content`; half of a surrogate pair, as clients leave that cut text in the middle, becomes U+FFFD."""
+    body = load(content.decode())
+    if SURROGATE.search(content):
+        text = json.dumps(body, ensure_ascii=False)
+        body = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    return body
+
+
+async def _body_of(request: Request, parsed: Callable[[bytes], Any] = _asked) -> dict[str, Any]:
+    """Return the request's JSON object, read by `parsed`; raises `TooMuch` for one that is too large or none."""
     if sum(len(name) + len(value) for name, value in request.headers.raw) > HEADERS_MAX_BYTES:
         raise TooMuch(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"headers of more than {HEADERS_MAX_BYTES:,} bytes")
     pieces, size = [], 0
@@ -284,23 +310,14 @@ async def _body_of(request: Request) -> dict[str, Any]:
         raise TooMuch(HTTPStatus.BAD_REQUEST, "the client left before its request was whole") from error
     content = b"".join(pieces)
     try:
-        body = await asyncio.to_thread(_parsed, content) if size > PARSED_ASIDE_BYTES else _parsed(content)
+        body = await asyncio.to_thread(parsed, content) if size > PARSED_ASIDE_BYTES else parsed(content)
     except (ValueError, RecursionError) as error:
-        raise TooMuch(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}") from error
+        raise TooMuch(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error!s:.200}") from error
     if not isinstance(body, dict):
         raise TooMuch(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
     for key in ("messages", "input", "contents"):
         if isinstance(said := body.get(key), list) and len(said) > MESSAGES_MAX:
             raise TooMuch(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{len(said):,} {key}, and {MESSAGES_MAX:,} is the most")
-    return body
-
-
-def _parsed(content: bytes) -> Any:
-    """Return the JSON of `content`; half of a surrogate pair, as clients leave that cut text in the middle, becomes U+FFFD."""
-    body = json.loads(content.decode())
-    if SURROGATE.search(content):
-        text = json.dumps(body, ensure_ascii=False)
-        body = json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     return body
 
 
@@ -312,4 +329,11 @@ async def _unknown(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer what is asked at a path that is not served; a token in it is not repeated."""
     served = ", ".join((*(dialect.path for dialect in DIALECTS.values()), "/v1/models", "/v1beta/models"))
     problem = Problem(HTTPStatus.NOT_FOUND, "not_found", f"no such path here; served are {served} and /healthz")
-    await JSONResponse(DIALECTS["chat"].write_problem(problem), problem.status)(scope, receive, send)
+    found = BELOW_GEMINI.match(scope["path"])
+    if found and MODELS.fullmatch(found["rest"]):
+        problem = Problem(
+            HTTPStatus.METHOD_NOT_ALLOWED, "not_found", f"no {scope['method'][:20]!r} here: GET a model, POST a verb"
+        )
+    said = CLIENTS["gemini" if found else "chat"].write_problem(problem)
+    allowed = {"allow": "GET, HEAD, POST"} if problem.status == HTTPStatus.METHOD_NOT_ALLOWED else None
+    await JSONResponse(said, problem.status, headers=allowed)(scope, receive, send)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
+import structlog
+
 from actors.budget import sentence
 from actors.gateway.conversation import Answered, Conversation, OpenCall, OverBudget, Times
 from actors.gateway.grants import Grant
@@ -21,7 +23,7 @@ from actors.gateway.outlet import Outlet
 from actors.gateway.relay import Relay
 from gym_bus import boundary
 from gym_bus.clock import Clock
-from gym_bus.errors import BusUnavailable
+from gym_bus.errors import BusUnavailable, TooDeep
 from gym_bus.event_log import Held
 from gym_bus.runtime.presence import host_of
 from providers.dialects import ClientDialect, Malformed, Problem, Unexpressible, Written
@@ -38,7 +40,12 @@ from schemas.conversation import Reply, ReplyBroke, Request
 from schemas.events import ModelCallCompleted
 from schemas.values import Failure
 
+log = structlog.get_logger(__name__)
+
 T = TypeVar("T")
+
+UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
+"""What code raises that is given another shape than it knows."""
 
 STATUS_OF: Final[Mapping[str, int]] = {
     "provider_auth": HTTPStatus.UNAUTHORIZED,
@@ -116,10 +123,7 @@ class Exchange:
             await self.outlet.end()
 
     async def _run(self) -> None:
-        request = self.client.read_request(self.body)
-        check_pairs(request)
-        is_native = self.client.name == self.backend.dialect.name
-        written = Written(self.body) if is_native else self.backend.dialect.write_request(request)
+        request, written = self._read()
         body = self.backend.adapted(written.body)
         if self._hides_usage(request):
             body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
@@ -141,6 +145,18 @@ class Exchange:
                 return
             if self.outlet.has_left:
                 return
+
+    def _read(self) -> tuple[Request, Written]:
+        """Return what the client asks, and how the backend is asked; raises `Unexpressible`, whatever is wrong with the body."""
+        try:
+            request = self.client.read_request(self.body)
+            check_pairs(request)
+            is_native = self.client.name == self.backend.dialect.name
+            return request, Written(self.body) if is_native else self.backend.dialect.write_request(request)
+        except UNREADABLE as error:
+            reason = f"cannot be read: {type(error).__name__}: {error!s:.200}"
+            log.warning("body_unreadable", dialect=self.client.name, reason=reason)
+            raise Unexpressible("body", reason) from error
 
     def stop(self, reason: str) -> None:
         """End the call because of `reason`, and tell its client; what is being recorded is recorded."""
@@ -193,6 +209,8 @@ class Exchange:
         except TimeoutError as error:
             msg = f"the log did not answer for {ASKED_WITHIN_S:g} s: nothing was asked"
             raise BusUnavailable(msg) from error
+        except TooDeep as error:
+            raise Unexpressible("body", f"cannot be recorded: {error}") from error
         except (ValueError, RecursionError) as error:  # of writing it down: nothing has been stored, or asked
             raise Unexpressible("body", f"cannot be recorded: {type(error).__name__}: {error!s:.200}") from error
         finally:

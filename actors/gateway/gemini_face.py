@@ -48,6 +48,8 @@ class GeminiFace:
 
     async def model(self, request: Request) -> Response:
         """Describe the session's model, whatever name it is asked by: all names mean this one."""
+        if (verb := request.path_params["model"].rpartition(":")[2]) in VERBS:
+            raise TooMuch(HTTPStatus.METHOD_NOT_ALLOWED, f"{verb} is asked by POST")
         return JSONResponse(_model(await self._model_name(request)))
 
 

@@ -17,6 +17,7 @@ from actors.gateway.tool_answers import ToolAnswers
 from gym_bus.clock import Clock
 from gym_bus.errors import BusUnavailable
 from gym_bus.event_log import Draft, EventLog, Held, Writer
+from gym_bus.nesting import GIVEN_MAX_LEVELS, is_deeper
 from gym_bus.runtime.presence import Presence
 from schemas.envelope import Envelope
 from schemas.events import TaskToolCallReplayed, TaskToolCallRequested
@@ -61,13 +62,15 @@ class Wanted:
 def _unfit(wanted: Wanted) -> str | None:
     """Return why arguments cannot be written down, None if they can."""
     try:
-        size = len(json.dumps(wanted.arguments, allow_nan=False).encode())
+        text = json.dumps(wanted.arguments, allow_nan=False).encode()
         TaskToolCallRequested(
             number=1, tool=wanted.tool, arguments=dict(wanted.arguments), timeout_s=1
         ).model_dump_json()
     except (ValueError, RecursionError) as error:
         return f"The arguments cannot be recorded ({type(error).__name__}: {error!s:.200})"
-    return f"The arguments are longer than {ARGUMENTS_MAX_BYTES} bytes" if size > ARGUMENTS_MAX_BYTES else None
+    if is_deeper(text, GIVEN_MAX_LEVELS):
+        return f"The arguments have more than {GIVEN_MAX_LEVELS} levels"
+    return f"The arguments are longer than {ARGUMENTS_MAX_BYTES} bytes" if len(text) > ARGUMENTS_MAX_BYTES else None
 
 
 class ToolCalls:

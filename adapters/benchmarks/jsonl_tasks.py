@@ -17,6 +17,7 @@ from adapters.benchmarks import tested_tasks, tool_tasks
 from adapters.benchmarks.answers import INSTRUCTION, shown, tagged_answer
 from adapters.benchmarks.base import Grade
 from gym_bus.errors import BadTaskset
+from gym_bus.nesting import GIVEN_MAX_LEVELS, is_deeper
 from schemas.config import JsonlTaskset
 from schemas.readiness import Install
 from schemas.tasks import FOLLOW_UPS_MAX, Evidence, FollowUp, Task, TaskInput
@@ -28,9 +29,6 @@ FINAL_ANSWER: Final = "####"
 
 ANSWER_MAX_CHARACTERS: Final = 10_000
 """A longer answer is wrong: parsing it would take longer than it is worth."""
-
-DEEPER: Final = 32
-"""How much deeper than in its file a row may lie in an event."""
 
 FOLLOW_UPS: Final = TypeAdapter(Annotated[tuple[FollowUp, ...], Field(max_length=FOLLOW_UPS_MAX)])
 _WORDS: Final = re.compile(r"[A-Za-z][A-Za-z .,'-]+")
@@ -162,13 +160,12 @@ def _finite(text: str) -> float:
 
 def _check_can_be_recorded(row: Mapping[str, Any], path: Path, number: int) -> None:
     """Refuse a row that no event could hold: with half of a surrogate pair in it, or one that is nested too deep."""
-    value: Any = row
-    for _ in range(DEEPER):
-        value = [value]
     try:
-        pydantic_core.to_json(value)
+        text = pydantic_core.to_json(row)
     except ValueError as error:
         raise BadTaskset(f"{path}:{number}: the row cannot be recorded: {error}") from error
+    if is_deeper(text, GIVEN_MAX_LEVELS):
+        raise BadTaskset(f"{path}:{number}: the row cannot be recorded: more than {GIVEN_MAX_LEVELS} levels")
 
 
 def _text(row: Mapping[str, Any], key: str, path: Path, number: int) -> str:

@@ -16,7 +16,7 @@ import structlog
 from gym_bus import boundary
 from gym_bus.bus import Delivery, Slots
 from gym_bus.clock import Clock
-from gym_bus.errors import BusUnavailable, Corrupt, Fenced, Retryable
+from gym_bus.errors import BusUnavailable, Corrupt, Fenced, Retryable, TooDeep
 from gym_bus.event_log import NEW, Draft, EventLog, Held, Tail, Writer
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect, Machine, S
 from gym_bus.subjects import CLAIM, SNAPSHOT, AggregateId, event_subject, rollout_pattern
@@ -355,7 +355,11 @@ class Drive(Generic[S]):
             if item.error:
                 await self._break_down(item.effect_id, item.error)
             elif isinstance(item.outcome, Draft) and not self._is_answered(item.outcome):
-                await self.append(item.outcome)
+                try:
+                    await self.append(item.outcome)
+                except TooDeep as error:
+                    log.error("outcome_too_deep", effect=item.effect_id, reason=str(error))  # noqa: TRY400  the data's fault
+                    await self._crash(error)
                 boundary.reach(self.shell.kind, "result_appended")
         elif item is REREAD:
             where = self.aggregate
@@ -376,6 +380,10 @@ class Drive(Generic[S]):
         if isinstance(error, Fenced | Corrupt | Retryable):
             raise error
         log.error("handler_broke", effect=effect_id, exc_info=error)
+        await self._crash(error)
+
+    async def _crash(self, error: Exception) -> None:
+        """State what the machine makes of an effect that came to nothing."""
         text = f"{type(error).__name__}: {error}"[:MESSAGE_MAX]
         for draft in self.machine.crashed(self.state, Failure(kind="internal", message=text)):
             await self.append(draft)

@@ -20,12 +20,17 @@ def object_text(value: dict[str, Any], path: str) -> str:
 def object_of(text: str, path: str) -> dict[str, Any]:
     """Return the object that `text` is; raises `Unexpressible` if it is none, as when the model was cut off."""
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        value = strictly(text)
     except (ValueError, RecursionError) as error:
         raise Unexpressible(path, f"must be a JSON object here, and is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise Unexpressible(path, "must be a JSON object here, and is other JSON")
     return value
+
+
+def strictly(text: str) -> Any:
+    """Return what JSON says; raises `ValueError` for what is none, such as numbers that cannot be written again."""
+    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
 
 
 def is_object(text: str) -> bool:

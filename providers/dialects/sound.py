@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from gym_bus.nesting import GIVEN_MAX_LEVELS, is_deeper
 from providers.dialects.base import Malformed
 from schemas.base import Frozen
 
@@ -24,18 +25,24 @@ def sound_text(text: str) -> str:
 def sound(value: T) -> T:
     """Return a value that can be written as JSON; raises `Malformed` for one that cannot, such as one too deep."""
     try:
-        value.model_dump_json()
+        text = value.model_dump_json()
     except (ValueError, RecursionError):
         pass
     else:
-        return value
+        return _not_too_deep(value, text)
     try:
         mended = type(value).model_validate(_sound(value.model_dump()))
-        mended.model_dump_json()
+        return _not_too_deep(mended, mended.model_dump_json())
     except (ValueError, RecursionError, ValidationError) as error:
         msg = f"an answer that cannot be recorded: {type(error).__name__}"
         raise Malformed(msg) from error
-    return mended
+
+
+def _not_too_deep(value: T, text: str) -> T:
+    if is_deeper(text.encode(), GIVEN_MAX_LEVELS):
+        msg = f"an answer that cannot be recorded: it has more than {GIVEN_MAX_LEVELS} levels of arrays and objects"
+        raise Malformed(msg)
+    return value
 
 
 def _sound(value: Any) -> Any:

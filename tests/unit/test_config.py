@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from gym_bus.cli.eval_run import resolve
 from gym_bus.config import config_digest, difference, gather, key_of_model, make_paths_absolute, validate
 from gym_bus.config_text import Sourced, parse
 from gym_bus.errors import BadConfig
-from schemas.config import JsonlTaskset, OpenAIModel, ReasoningGymTaskset, RunConfig, ScriptedModel
+from schemas.base import Frozen
+from schemas.config import Budget, JsonlTaskset, OpenAIModel, ReasoningGymTaskset, RunConfig, ScriptedModel
+from schemas.harnesses import CodexAgent
+from schemas.loops import BrowsecompAgent, HistoryGuards
 from schemas.readiness import Install
 
 TASKS = "taskset:\n  type: reasoning_gym\n  datasets: [{name: chain_sum}, {name: products}]\n"
@@ -250,3 +254,25 @@ def test_an_install_is_written_where_the_run_is(tmp_path: Path) -> None:
     assert resolved([path], "install.timeout_s=5").install == Install(command="make ready", timeout_s=5)
     assert resolved([write(tmp_path, TASKS)]).install is None
     assert "install.command" in complaint([path], "install.command=")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (BrowsecompAgent, "max_context_tokens"),
+        (BrowsecompAgent, "context_reset_tokens"),
+        (HistoryGuards, "max_total_tokens"),
+        (HistoryGuards, "reserved_generation_tokens"),
+        (CodexAgent, "context_tokens"),
+        (CodexAgent, "max_output_tokens"),
+        (Budget, "model_calls"),
+        (Budget, "input_tokens"),
+        (Budget, "output_tokens"),
+        (Budget, "total_tokens"),
+    ],
+)
+def test_numbers_that_no_model_has_are_refused(kind: type[Frozen], name: str) -> None:
+    """They would be told to programs, and are more than what can be counted with."""
+    with pytest.raises(ValidationError, match=name):
+        kind.model_validate({name: 10**400})
+    assert kind.model_validate({name: 10**9})

@@ -29,6 +29,7 @@ def test_a_good_call_gives_the_command_unchanged(command: str) -> None:
         ('{"command": "ls", "command": "rm"}', "twice"),
         ('{"command": NaN}', "NaN"),
         ("[" * 100_000, "not valid JSON"),
+        ('{"command": ' + "[" * 200 + "]" * 200 + "}", "more than 128 levels"),
         ('"ls"', "JSON object"),
         ('["ls"]', "JSON object"),
         ("null", "JSON object"),

@@ -22,8 +22,10 @@ from schemas.events import (
     TaskToolCallRequested,
 )
 from tests.support.gateway_place import KEY, log_as
+from tests.support.nested import nested
 from tests.support.tool_place import Far, ToolPlace, tool_place
 from tools.task_answers import LATE
+from tools.task_tools import Ran
 
 
 def records(at: ToolPlace) -> list[Any]:
@@ -276,7 +278,13 @@ async def test_what_is_too_long_is_not_asked() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [b'{"text": NaN}', b'{"text": 1e999}', b'{"text": ' + b"[" * 400 + b"]" * 400 + b"}", b'{"text": "\\ud800"}'],
+    [
+        b'{"text": NaN}',
+        b'{"text": 1e999}',
+        b'{"text": ' + b"[" * 210 + b"]" * 210 + b"}",
+        b'{"text": ' + b"[" * 400 + b"]" * 400 + b"}",
+        b'{"text": "\\ud800"}',
+    ],
 )
 async def test_odd_arguments_are_recorded_or_refused(arguments: bytes) -> None:
     """No call leaves the log in a state that nobody can read."""
@@ -284,6 +292,21 @@ async def test_odd_arguments_are_recorded_or_refused(arguments: bytes) -> None:
         answer = await at.http.post(f"{at.place.url}/a/{at.place.token}/tools/note", content=arguments)
         assert answer.status_code == 200
         assert len(at.place.events(TaskToolCallRequested)) == len(at.place.events(TaskToolCallCompleted))
+        assert await at.call("note", {"text": "42"}, id=2) == ("Noted.", False)
+
+
+async def test_a_record_that_is_too_deep_to_be_stored_leaves_the_call_lost() -> None:
+    """The tool was executed, and what it left can be neither told nor read again: the agent is told so, and its next call is made."""
+
+    async def leaves_too_much(*_: Any) -> Ran:
+        return Ran("done", record=nested(180))
+
+    async with tool_place(leaves_too_much) as at:
+        _, is_error = await asyncio.wait_for(at.call("far", {}), 10)
+        assert is_error
+        [lost] = at.place.events(TaskToolCallLost)
+        assert isinstance(lost.data, TaskToolCallLost)
+        assert "levels" in lost.data.reason
         assert await at.call("note", {"text": "42"}, id=2) == ("Noted.", False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from providers.dialects.base import Unexpressible
@@ -12,6 +13,7 @@ COUNTS: Final = frozenset({"minItems", "maxItems", "minLength", "maxLength", "mi
 """Numbers of 64 bits, which Google's clients write as strings."""
 ONLY_HERE: Final = frozenset({"propertyOrdering"})
 DEPTH_MAX: Final = 100
+COUNT: Final = re.compile("[0-9]{1,19}")
 
 
 def json_schema_of(schema: Any, path: str, depth: int = 0) -> dict[str, Any]:
@@ -39,17 +41,28 @@ def _said(name: str, value: Any, at: str, depth: int) -> dict[str, Any]:
             return {name: {key: json_schema_of(one, f"{at}.{key}", depth) for key, one in _members(value, at)}}
         case "items":
             return {name: json_schema_of(value, at, depth)}
-        case "anyOf" if isinstance(value, list):
-            return {name: [json_schema_of(one, f"{at}.{n}", depth) for n, one in enumerate(value)]}
+        case "anyOf":
+            return {name: [json_schema_of(one, f"{at}.{n}", depth) for n, one in enumerate(_listed(value, at))]}
         case _:
-            is_count = name in COUNTS and isinstance(value, str) and value.isdecimal()
-            return {name: int(value) if is_count else value}
+            return {name: _counted(value, at) if name in COUNTS and isinstance(value, str) else value}
 
 
 def _members(value: Any, path: str) -> list[tuple[str, Any]]:
     if not isinstance(value, dict):
         raise Unexpressible(path, "want an object")
     return list(value.items())
+
+
+def _listed(value: Any, path: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise Unexpressible(path, "want a list")
+    return value
+
+
+def _counted(text: str, path: str) -> int:
+    if not COUNT.fullmatch(text):
+        raise Unexpressible(path, "want a whole number of at most 64 bits")
+    return int(text)
 
 
 def _typed(value: Any, path: str) -> dict[str, Any]:
