@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterator
+from collections.abc import Container, Generator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -23,7 +23,7 @@ class InTheMaking:
         self._is_closed = False
 
     @contextmanager
-    def one(self, label: str, made: Container[str]) -> Iterator[None]:
+    def one(self, label: str, made: Container[str]) -> Generator[None]:
         """Make the machine `label` in here; raises `CreateFailed` if it is among those `made`, or being made, or comes too late."""
         if self._is_closed:
             raise CreateFailed(f"sandbox {label}: its provider is closed")
