@@ -50,7 +50,7 @@ def undisturbed() -> Outcome:
 def test_kill_at_boundary(name: str, what: str, tmp_path: Path) -> None:
     """Killing the host or the bus anywhere in a session of three inputs changes nothing in the final table."""
     hits = undisturbed().hits[name]
-    for nth in sorted({hits // 3 or 1, 2 * hits // 3 or 1}):
+    for nth in sorted({hits // 3 or 1, 2 * hits // 3 or 1})[-1 if COARSE > 1 else 0 :]:
         outcome = run_disturbed(tmp_path / f"ledger-{nth}", [(name, nth)], what, follow_ups=2)  # type: ignore[arg-type]
         assert outcome.kills == 1, "the boundary was not hit"
         assert outcome.table == undisturbed().table
