@@ -14,6 +14,7 @@ import secrets
 import shutil
 import subprocess
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -74,7 +75,7 @@ class BubblewrapProvider:
         self._making = InTheMaking()
         self._groups: Groups | None = None
         self._views = OwnViews()
-        self._spare = Spare(self._rooms, self._laid)
+        self._spare = Spare(self._rooms, partial(self._laid, is_spare=True))
 
     @property
     def name(self) -> str:
@@ -170,14 +171,14 @@ class BubblewrapProvider:
         self._spare.refill()
         return shell, room
 
-    def _laid(self) -> Laid:
+    def _laid(self, *, is_spare: bool = False) -> Laid:
         """Lay out what becomes a box: with views of its own of what others see too, where root can make them; raises `OSError`."""
         tools = self._tools = self._tools or _find_tools(self._rooms.own, is_root=self._is_root)
         groups = self._groups = self._groups or Groups(self._rooms.own)
         uid = FIRST_UID + secrets.randbelow(65_536) if self._is_root else os.getuid()
         shown = [*seen(), *allowed(self._shared, self._work_dir, to_others=self._is_root)]
         devices: list[Path] = []
-        room = self._rooms.make("box", uid, self._limits.disk_mib)
+        room = self._rooms.make("box", uid, self._limits.disk_mib, is_spare=is_spare)
         try:
             if self._is_root:
                 views = self._views.of(room, [source for source, _ in shown])

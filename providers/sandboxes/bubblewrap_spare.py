@@ -113,7 +113,6 @@ class Spare:
         laid = await asyncio.to_thread(self._lay)
         process = None
         try:
-            laid.room.spare_mark.touch()
             process = spawned([*WAITING, *laid.command])
             if laid.memory:
                 await asyncio.to_thread(laid.memory.add, [process.pid])

@@ -19,6 +19,8 @@ from providers.sandboxes.control_groups import BoxGroup
 
 TRIES: Final = 500
 PAUSE_S: Final = 0.01
+WAITS: Final = 50
+"""Who waits in the kernel for so many looks waits for another that was stopped, as who forked it does until it is a program."""
 
 
 class Freezer(Protocol):
@@ -67,10 +69,12 @@ class SignalFreezer:
     async def freeze(self) -> None:
         """See `Freezer`."""
         left_alone: set[int] = set()
+        waits = 0
         for _ in range(TRIES):
             found = {pid: _state(pid) for pid in self._pids()}
             running = {pid for pid, (state, _) in found.items() if state not in "TtZX" and pid not in left_alone}
-            if not running:
+            waits = waits + 1 if all(found[pid][0] == "D" and pid in self._stopped for pid in running) else 0
+            if not running or waits > WAITS:
                 return
             left_alone |= {pid for pid, (state, _) in found.items() if state in "Tt" and pid not in self._stopped}
             for pid in running - self._stopped.keys():

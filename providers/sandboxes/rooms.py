@@ -104,8 +104,8 @@ class Rooms:
         """Say whether this process has a directory already."""
         return self._own is not None
 
-    def make(self, label: str, uid: int, disk_mib: int | None = None) -> Room:
-        """Make the directories of one box; they belong to `uid` if we may give things away.
+    def make(self, label: str, uid: int, disk_mib: int | None = None, *, is_spare: bool = False) -> Room:
+        """Make the directories of one box; they belong to `uid` if we may give things away. One that `is_spare` is no box's yet.
 
         With `disk_mib`, all its files together have no more room than that. Raises `SandboxUnavailable` if only root can do so.
         """
@@ -114,6 +114,8 @@ class Rooms:
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", label)[:150]
         room = Room(self.own / f"{next(self._numbers)}-{name}", uid, is_bounded=disk_mib is not None)
         room.path.mkdir(mode=0o700)
+        if is_spare:
+            room.spare_mark.touch()
         room.work.mkdir(mode=0o700)
         room.pipes.mkdir(mode=0o700)
         room.pipes.chmod(0o311)

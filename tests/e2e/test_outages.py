@@ -64,7 +64,13 @@ def until(what: str, is_so: object, patience_s: float = 60.0) -> None:
 def test_the_model_is_away_for_15_s(run: RealRun) -> None:
     """500 to everything, then well: calls are tried again at growing intervals, and no rollout pays for it."""
     with backend(chat=500) as fake:
-        healing = threading.Timer(OUTAGE_S, lambda: setattr(fake, "chat", "well"))
+
+        def heal() -> None:
+            fake.wait_for_calls(1)
+            time.sleep(OUTAGE_S)
+            fake.chat = "well"
+
+        healing = threading.Thread(target=heal)
         healing.start()
         done = run.cli(*start(run, "--config", str(write_config(run.directory, fake, tasks=6))))
         healing.join()

@@ -135,6 +135,8 @@ async def test_it_does_tasks_and_what_goes_wrong_is_a_failure_of_the_machinery()
             for run_id in ("many", "one"):
                 while await place.log.last(f"{run_aggregate(run_id).prefix}.run_finished") is None:
                     await asyncio.sleep(0.1)
+            while not there.stopped:  # it is told when the session has its end already
+                await asyncio.sleep(0.1)
         events = await events_of(place)
     names = words_of(events)
     ended = {names[where(e)]: e.data for e in events if isinstance(e.data, RolloutFinished)}
