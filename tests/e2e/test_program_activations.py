@@ -95,17 +95,14 @@ async def test_a_program_is_given_a_further_input(run: RealRun, name: str) -> No
     assert held.returncode == 0, held.stdout
 
 
-async def test_a_program_that_cannot_go_on_is_refused_before_a_sandbox_is_made(run: RealRun) -> None:
-    """It is said which can; no attempt is made again, and no model is asked."""
-    async with model_at("chat", TwoInputs("chat")) as (url, _):
+async def test_a_program_that_cannot_go_on_is_refused_before_anything_is_started(run: RealRun) -> None:
+    """It is said which can, and no model is asked. Where others of its tasks can be done, its session refuses this one."""
+    async with model_at("chat", TwoInputs("chat")) as (url, upstream):
         done = await asyncio.to_thread(run.cli, *command_line(run, "mini_swe_agent", url), timeout_s=200)
-    assert "mini_swe_agent cannot go on with its session" in done.stdout + done.stderr
-    ends = rows(
-        run,
-        "select data->>'$.state' as state, data->>'$.failure.kind' as kind from events where type = 'rollout_finished.v1'",
-    )
-    assert [tuple(row.values()) for row in ends] == [("terminal", "unsupported")]
-    assert not rows(run, "select 1 from events where type in ('sandbox_requested.v1', 'model_call_requested.v1')")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "mini_swe_agent cannot go on with its session" in done.stderr
+    assert not run.pids()
+    assert not [body for body in upstream.bodies if "tools" in body]
 
 
 def said(body: dict[str, Any], dialect: Any) -> str:

@@ -78,23 +78,29 @@ async def until_printed(launch: Launch, wanted: bytes, name: str = "stdout") -> 
 
 
 def on_this_host(text: str) -> int:
-    """Return the pid, as this host sees it, of the one process of ours whose command line holds `text`."""
+    """Return the pid, as this host sees it, of the one process of ours whose command line holds `text`, what it forked left out."""
     found = [
         int(entry.name)
         for entry in os.scandir("/proc")
         if entry.name.isdecimal() and text.encode() in _line(int(entry.name)) and _is_ours(int(entry.name))
     ]
-    assert len(found) == 1, found
-    return found[0]
+    first = [pid for pid in found if _parent(pid) not in found]
+    assert len(first) == 1, found
+    return first[0]
+
+
+def _parent(pid: int) -> int:
+    """Return the parent of a process; 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def _is_ours(pid: int) -> bool:
     """Say whether a process descends from this one: others may run the same tests at the same time."""
     while pid > 1:
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            return False
+        pid = _parent(pid)
         if pid == os.getpid():
             return True
     return False
