@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from schemas.envelope import Envelope
-from schemas.events import ModelCallFailed, RolloutFinished, RunPaused, RunResumed
+from schemas.events import ModelCallFailed, RolloutFinished, RunPaused, RunResumed, SessionRequested
 from tests.support.backend import backend, write_config
 from tests.support.checks import check_ledger, check_log, final_table
 from tests.support.real_run import RealRun
@@ -222,16 +222,19 @@ def test_the_store_is_nearly_full(run: RealRun) -> None:
 
 
 def test_the_store_is_at_its_limit(run: RealRun) -> None:
-    """Rollouts too large for the last tenth: what is under way waits, `eval status` says so, and all goes on with a higher limit."""
+    """All begin while there is room, and need more: they wait, `eval status` says so, and all goes on with a higher limit."""
     run.environ = {"GYM_BUS_STORE_MAX_BYTES": str(MIB), "GYM_BUS_DRAIN_S": "2"}
-    arguments = run.arguments(size=20, repeats=2, latency_s=0.01, padding="\n" + 4000 * "(no hurry) ")
-    with_raised_limit(run, arguments, 40, "store: full: the log holds ")
-    pause = next((e.sequence for e in run.events() if isinstance(e.data, RunPaused)), None)
-    assert pause is None, "the run was paused in time, and so this test shows nothing"
+    at_once = "num_samples_in_parallel=40"  # nothing is left to begin later, before which the run would pause
+    arguments = run.arguments(at_once, size=20, repeats=2, latency_s=0.01, padding="\n" + 4000 * "(no hurry) ")
+    seen = with_raised_limit(run, arguments, 40, "store: full: the log holds ")
+    begun = sum(isinstance(e.data, SessionRequested) for e in seen)
+    assert begun > sum(isinstance(e.data, RolloutFinished) for e in seen), (
+        "nothing was under way, and so this test shows nothing"
+    )
 
 
-def with_raised_limit(run: RealRun, arguments: list[str], count: int, *said: str) -> None:
-    """Run until `eval status` says `said`; raise the limit, resume, and check that all is there."""
+def with_raised_limit(run: RealRun, arguments: list[str], count: int, *said: str) -> list[Envelope]:
+    """Run until `eval status` says `said`; raise the limit, resume, check that all is there; return what was there before."""
     command = run.spawn(*arguments)
     try:
         until("a full store", lambda: all(text in run.cli("eval", "status", "r1").stdout for text in said))
@@ -240,14 +243,15 @@ def with_raised_limit(run: RealRun, arguments: list[str], count: int, *said: str
     finally:
         command.send_signal(signal.SIGINT)
         print(command.communicate(timeout=20)[0])
-    seen = [e.event_id for e in run.events()]
+    seen = run.events()
     assert run.cli("bus", "down").returncode == 0
     assert not run.pids()
     run.environ = {"GYM_BUS_STORE_MAX_BYTES": str(64 * MIB)}
     done = run.cli("eval", "resume", "r1")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [e.event_id for e in run.events()][: len(seen)] == seen
+    assert [e.event_id for e in run.events()][: len(seen)] == [e.event_id for e in seen]
     check_scripted(run, count)
+    return seen
 
 
 def test_the_plan_is_gone(run: RealRun) -> None:

@@ -39,6 +39,7 @@ async def snapshot_of(box: BoxWithSnapshots, blobs: MemoryBlobs) -> Taken:
     return await box.snapshot(blobs)
 
 
+@pytest.mark.alone
 def test_what_is_no_file_is_left_out_and_waited_for_by_nobody(tmp_path: Path) -> None:
     """A pipe, a socket, a device, an endless link: named with a reason, in no time."""
     os.mkfifo(tmp_path / "pipe")

@@ -374,6 +374,7 @@ def serve_slowly(write: Callable[[socket.socket], None]) -> tuple[str, threading
     return url, thread
 
 
+@pytest.mark.alone
 def test_a_list_of_models_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dripping or endless: an error within the deadline, whatever single reads take, and not the machine's memory."""
     monkeypatch.setattr(model_checks, "ENDPOINT_TIMEOUT_S", 0.5)

@@ -131,6 +131,7 @@ async def test_429_for_ever_is_bounded() -> None:
         assert len(place.upstream.bodies) == 3
 
 
+@pytest.mark.alone
 async def test_a_backend_that_is_silent_or_gone() -> None:
     async with gateway_place(timeout_s=0.4) as place:
 

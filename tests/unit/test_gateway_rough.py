@@ -120,6 +120,7 @@ async def test_one_good_token_is_enough() -> None:
     [streaming(*SAID, DONE, 60.0), streaming(*SAID, DONE, *[": ping\n\n", 0.2] * 100), streaming(*SAID, DONE, is_broken=True)],
     ids=["is never closed", "pings for ever", "is broken off"],
 )  # fmt: skip
+@pytest.mark.alone
 async def test_what_comes_after_the_end_is_not_waited_for(end: Any) -> None:
     """An answer that is whole is an answer."""
     async with gateway_place(timeout_s=5) as place:
@@ -131,6 +132,7 @@ async def test_what_comes_after_the_end_is_not_waited_for(end: Any) -> None:
         assert completed(place)[0].message.content == "hi there"
 
 
+@pytest.mark.alone
 def test_a_large_event_is_searched_once() -> None:
     """In pieces of a kibibyte: time in proportion to its size, not to its square."""
 

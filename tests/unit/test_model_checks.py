@@ -70,6 +70,7 @@ async def test_every_address_is_asked() -> None:
         assert "cannot be reached" in lines[1]
 
 
+@pytest.mark.alone
 async def test_many_addresses_that_are_silent_take_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_checks, "ENDPOINT_TIMEOUT_S", 0.3)
 

@@ -122,6 +122,7 @@ async def test_a_file_is_replaced_and_a_link_as_well(box: BoxWithFiles, tmp_path
     assert await said(box, "ls directory; ls -A | grep -c gym-bus || true") == "0\n", "nothing half done is left"
 
 
+@pytest.mark.alone
 async def test_what_is_no_file_is_refused_at_once(box: BoxWithFiles, tmp_path: Path, kind: str) -> None:
     await said(
         box,

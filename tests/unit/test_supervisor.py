@@ -129,6 +129,7 @@ def test_backoff_is_short_again_after_a_life(lived_s: float, code: int, wanted: 
     assert backoff.after(lived_s, code) == wanted
 
 
+@pytest.mark.alone
 async def test_a_killed_process_is_started_again_soon(tmp_path: Path) -> None:
     """Within 0.3 s there is another one."""
     async with kept(tmp_path) as process:
@@ -156,6 +157,7 @@ async def test_a_running_process_is_adopted_and_not_doubled(tmp_path: Path) -> N
         assert process.restarts == 1
 
 
+@pytest.mark.alone
 async def test_who_does_not_drain_is_killed(tmp_path: Path) -> None:
     """Stopping is bounded."""
     async with kept(tmp_path, stubborn=True) as process:

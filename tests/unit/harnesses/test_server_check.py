@@ -152,6 +152,7 @@ async def test_a_command_that_is_no_server_lets_nothing_begin(tmp_path: Path, ar
 @pytest.mark.parametrize(
     "begins", [b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n", b"HTTP/1.1 401 no\r\n\r\n", b"HTTP/1.1 200 O"]
 )
+@pytest.mark.alone
 async def test_a_server_that_answers_a_byte_at_a_time_is_not_waited_for(tmp_path: Path, begins: bytes) -> None:
     """The time that a server has is for all of it, however often something comes in."""
     is_over = asyncio.Event()
