@@ -52,10 +52,21 @@ class HarnessAgent(Tagged):
         return True
 
 
+Observation = Literal["trajectory", "timing", "harness_tool_calls", "reasoning", "compaction"]
+"""What a harness may tell of an activation: its turns, how long each tool took, its calls of them, its thoughts, what was left out."""
+
+
 class Continuation(Frozen):
-    """How a session is to take further inputs: the harness goes on with its own session, with all that was said in it."""
+    """How a session is to take further inputs: the harness goes on with its own session, with all that was said in it.
+
+    Without one that tells all of `observations` the session is refused before a sandbox is made.
+    """
 
     mode: Literal["resume_harness_session"]
+    observations: tuple[Observation, ...] = Field(default=(), max_length=16)
+
+
+RESUMED: Final = Continuation(mode="resume_harness_session")
 
 
 class OracleAgent(Tagged):

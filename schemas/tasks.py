@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field
 
 from schemas.base import Frozen
 from schemas.environment import Environment, TaskTool, ToolGrant
+from schemas.harnesses import RESUMED, Continuation
 from schemas.machines import Machine
 from schemas.readiness import Install
 from schemas.values import BlobRef, Message, Seconds
@@ -43,18 +44,24 @@ class TaskInput(Frozen):
 
     `hands_in` is what is graded: the answer, files of the workspace, or the whole workspace as it was left (`machine`).
     `tools` are offered beside the agent's own, by way of `grants`. `follow_ups` are the inputs of the session's activations 2, 3, …:
-    each is what is new, and is given when the one before has been dealt with. `mcp_servers` are the task's own, which the agent reaches
-    or starts in its sandbox; `skills_dir` is a directory of that, with a directory a skill.
+    each is what is new, and is given when the one before has been dealt with; `continuation` says what it takes. `mcp_servers` are the
+    task's own, which the agent reaches or starts in its sandbox; `skills_dir` is a directory of that, with a directory a skill.
     """
 
     task_id: str
     messages: tuple[Message, ...]
     follow_ups: tuple[FollowUp, ...] = Field(default=(), max_length=FOLLOW_UPS_MAX)
+    continuation: Continuation | None = None
     hands_in: Literal["answer", "files", "machine"] = "answer"
     tools: tuple[TaskTool, ...] = ()
     grants: tuple[ToolGrant, ...] = ()
     mcp_servers: tuple[McpServer, ...] = Field(default=(), max_length=MCP_SERVERS_MAX)
     skills_dir: str | None = Field(default=None, pattern=r"^(/[A-Za-z0-9_.-]+)+/?$")
+
+    @property
+    def continues(self) -> Continuation | None:
+        """Return what is asked of a harness that is given further inputs; None if there are none."""
+        return self.continuation or (RESUMED if self.follow_ups else None)
 
 
 class Staged(Frozen):

@@ -24,13 +24,12 @@ from schemas.events import (
     VerdictRequested,
 )
 from schemas.events.collector import RolloutState as RowState
-from schemas.harnesses import Continuation, OracleAgent
+from schemas.harnesses import OracleAgent
 from schemas.machines import fitted
 from schemas.sandboxes import with_image
 from schemas.tasks import Evidence, Task
 from schemas.values import HALTING, Failure
 
-RESUMED: Final = Continuation(mode="resume_harness_session")
 CANCEL_GRACE_S: Final = 30.0
 """How long what is under way when a run is cancelled may take to end; then the rollout is over without it."""
 
@@ -152,7 +151,7 @@ class RolloutMachine:
             sampling=sampling,
             budget=config.budget,
             solution=self._task.solution if isinstance(config.agent, OracleAgent) else None,
-            continuation=RESUMED if self._task.input.follow_ups else None,
+            continuation=self._task.input.continues,
         )
 
     def _end_failed(self, state: RolloutState, failure: Failure, now: datetime) -> RolloutFinished:

@@ -180,8 +180,8 @@ class LaunchedMachine:
             course=begun_with(data.task),
         )
         try:
-            if data.continuation or data.task.follow_ups:
-                asking.check_resumes(state.agent)
+            if wanted := data.continuation or data.task.continues:
+                asking.check_continues(state.agent, wanted)
             asking.check(state.agent, data.task, data.sandbox)
             if elsewhere := data.checkpoints.restore_in:
                 asking.check(state.agent, data.task, elsewhere)

@@ -94,7 +94,7 @@ class SessionMachine:
             course=begun_with(data.task),
             messages=(*system, *data.task.messages),
         )
-        if data.task.follow_ups and data.agent.type != "simple_agent":
+        if data.task.continues and data.agent.type != "simple_agent":
             message = f"{data.agent.type} leaves out what is old, and could leave out a further input: simple_agent takes follow_ups"
             return state.failed(Failure(kind="unsupported", message=message, stage="seed", terminal=True))
         return state

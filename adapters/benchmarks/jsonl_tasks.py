@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import pydantic_core
 from pydantic import Field, TypeAdapter, ValidationError
@@ -18,7 +18,9 @@ from adapters.benchmarks.answers import INSTRUCTION, shown, tagged_answer
 from adapters.benchmarks.base import Grade
 from gym_bus.errors import BadTaskset
 from gym_bus.nesting import GIVEN_MAX_LEVELS, is_deeper
+from schemas.base import Frozen
 from schemas.config import JsonlTaskset
+from schemas.harnesses import Continuation
 from schemas.readiness import Install
 from schemas.tasks import FOLLOW_UPS_MAX, Evidence, FollowUp, Task, TaskInput
 from schemas.values import Message
@@ -31,6 +33,11 @@ ANSWER_MAX_CHARACTERS: Final = 10_000
 """A longer answer is wrong: parsing it would take longer than it is worth."""
 
 FOLLOW_UPS: Final = TypeAdapter(Annotated[tuple[FollowUp, ...], Field(max_length=FOLLOW_UPS_MAX)])
+WANTED: Final = {
+    "install": '{"command": …, "timeout_s": …}',
+    "continuation": '{"mode": "resume_harness_session", "observations": […]}',
+}
+Said = TypeVar("Said", bound=Frozen)
 _WORDS: Final = re.compile(r"[A-Za-z][A-Za-z .,'-]+")
 
 
@@ -44,8 +51,14 @@ def load(config: JsonlTaskset) -> list[Task]:
         question = _text(row, config.question_key, path, number)
         with_tests, offer = _tested(row, path, number), _offer(row, path, number)
         by_records = offer is not None and offer.expected_records is not None
-        own: dict[str, Any] = {"install": _install(row, path, number), "image": _image(row, path, number)}
-        more: dict[str, Any] = {"follow_ups": _follow_ups(row, path, number)}
+        own: dict[str, Any] = {
+            "install": _said(Install, "install", row, path, number),
+            "image": _image(row, path, number),
+        }
+        more: dict[str, Any] = {
+            "follow_ups": _follow_ups(row, path, number),
+            "continuation": _said(Continuation, "continuation", row, path, number),
+        }
         if offer:
             own["environment"] = offer.environment()
             more |= {"tools": offer.task_tools(), "grants": offer.grants}
@@ -224,17 +237,16 @@ def _follow_ups(row: Mapping[str, Any], path: Path, number: int) -> tuple[Follow
         raise BadTaskset(msg) from error
 
 
-def _install(row: Mapping[str, Any], path: Path, number: int) -> Install | None:
-    """Return what makes the row's machine ready, None if it says nothing of that."""
-    if row.get("install") is None:
+def _said(kind: type[Said], key: str, row: Mapping[str, Any], path: Path, number: int) -> Said | None:
+    """Return what the row says by `key`, None if it says nothing."""
+    if row.get(key) is None:
         return None
     try:
-        return Install.model_validate(row["install"])
+        return kind.model_validate(row[key])
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(("install", *map(str, first["loc"])))
-        msg = f'{path}:{number}: {where}: {first["msg"]}; want {{"command": …, "timeout_s": …}}'
-        raise BadTaskset(msg) from error
+        where = ".".join((key, *map(str, first["loc"])))
+        raise BadTaskset(f"{path}:{number}: {where}: {first['msg']}; want {WANTED[key]}") from error
 
 
 def _image(row: Mapping[str, Any], path: Path, number: int) -> str | None:

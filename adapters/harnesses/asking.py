@@ -9,11 +9,12 @@ from typing import Final
 from adapters.harnesses.base import Activation, SystemPrompt, ToolCommand, Unsupported, plan_for
 from adapters.harnesses.installing import node_binary
 from adapters.harnesses.installing.pins import PLACES
+from adapters.harnesses.observations import observed
 from adapters.harnesses.offered import normalised, why_not_offered
 from adapters.harnesses.servers import LocalServer, McpServer, Server
 from adapters.harnesses.table import HARNESSES, harness_of
 from schemas import tasks
-from schemas.harnesses import AcpAgent, Program
+from schemas.harnesses import AcpAgent, Continuation, Program
 from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig, variables_of, workspace_of
 from schemas.tasks import TaskInput
 from schemas.values import Message
@@ -158,14 +159,22 @@ def check(agent: Program, task: TaskInput, sandbox: SandboxConfig) -> None:
         plan_for(harness_of(agent), activation_of(agent, prompt, words, "model", at, sandbox, tools=tools))
 
 
-def check_resumes(agent: Program) -> None:
-    """Raise `Unsupported` if the harness cannot go on with its own session when a further input comes."""
+def check_continues(agent: Program, wanted: Continuation) -> None:
+    """Raise `Unsupported` if the harness cannot go on with its own session when a further input comes, or does not tell all of it."""
     if not harness_of(agent).resumes:
         if isinstance(agent, AcpAgent):
             msg = "the task has further inputs: set agent.resumes=true if the agent can load its session again"
             raise Unsupported(msg)
         able = sorted(name for name, harness in HARNESSES.items() if harness.resumes)
         msg = f"{agent.type} cannot go on with its session, and the task has further inputs; those that can: {', '.join(able)}"
+        raise Unsupported(msg)
+    if missing := sorted(set(wanted.observations) - observed(agent.type)):
+        able = sorted(
+            name
+            for name, harness in HARNESSES.items()
+            if harness.resumes and observed(name).issuperset(wanted.observations)
+        )
+        msg = f"{agent.type} does not tell {', '.join(missing)}, which the task asks for; those that do: {', '.join(able) or 'none'}"
         raise Unsupported(msg)
 
 

@@ -60,10 +60,14 @@ def check(
     if wanted := [name for name, is_given in given.items() if is_given]:
         msg = f"{agent.type} runs outside of any sandbox, and {', '.join(wanted)} say what one is like: leave that out, or {INSTEAD}"
         raise Unsupported(msg)
-    if task.follow_ups and not agent.resumes:
+    if task.continues and not agent.resumes:
         msg = (
             f"the task has further inputs: set agent.resumes=true if the agent at {agent.url} goes on with its session"
         )
+        raise Unsupported(msg)
+    if task.continues and task.continues.observations:
+        told = ", ".join(task.continues.observations)
+        msg = f"the task asks for {told}, and {agent.type} tells nothing but its answers: what the gateway recorded is all there is"
         raise Unsupported(msg)
     for grant in task.grants:
         if grant.required and grant.kind not in agent.grants:

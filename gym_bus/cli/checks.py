@@ -96,8 +96,8 @@ def _check_some_can_be_done(config: RunConfig, agent: Program, tasks: list[TaskI
     refused = None
     for task in tasks:
         try:
-            if task.follow_ups:
-                asking.check_resumes(agent)
+            if task.continues:
+                asking.check_continues(agent, task.continues)
             asking.check(agent, task, config.sandbox)
         except Unsupported as error:
             refused = refused or f"{task.task_id}: {error}"

@@ -47,6 +47,7 @@ _TASK: Final = TaskInput(
     task_id="sum/3",
     messages=(Message(role="user", content=ODD_TEXT),),
     follow_ups=((Message(role="user", content="And now?"),),),
+    continuation=Continuation(mode="resume_harness_session", observations=("trajectory",)),
     hands_in="files",
     tools=(TaskTool(name="note", description=ODD_TEXT, parameters={"type": "object"}),),
     grants=(ToolGrant(name="task_tools", kind="http", required=False),),
@@ -215,7 +216,7 @@ _ALL: Final[tuple[Event, ...]] = (
         install=_INSTALL,
         warm_sandboxes=3,
         solution=Solution(staged=_STAGED, command="sh /solution/solve.sh"),
-        continuation=Continuation(mode="resume_harness_session"),
+        continuation=Continuation(mode="resume_harness_session", observations=("timing",)),
     ),
     events.VerdictRequested(
         verifier="sum", verifier_data={"answer": 4, "tolerance": 1e-9}, evidence=_EVIDENCE, sandbox=_BOX

@@ -13,6 +13,7 @@ from adapters.benchmarks import load_tasks
 from adapters.benchmarks.jsonl_tasks import grade
 from gym_bus.errors import BadTaskset
 from schemas.config import JsonlTaskset
+from schemas.harnesses import RESUMED, Continuation
 from schemas.readiness import Install
 from schemas.tasks import Evidence, Task
 
@@ -73,6 +74,16 @@ def test_further_inputs_are_text_or_messages_of_the_user(tmp_path: Path) -> None
     ]
     assert plain[0].input.follow_ups == ()
     assert load(tmp_path, row(follow_ups=None))[0].input.follow_ups == ()
+
+
+def test_what_a_row_asks_of_a_session_that_goes_on(tmp_path: Path) -> None:
+    """Without words of its own a row with further inputs asks for no more than that the harness goes on with its session."""
+    plain, more = load(tmp_path, row()), load(tmp_path, row(follow_ups=["And now?"]))
+    assert (plain[0].input.continues, more[0].input.continues) == (None, RESUMED)
+    said = {"mode": "resume_harness_session", "observations": ["timing"]}
+    assert load(tmp_path, row(continuation=said))[0].input.continues == Continuation.model_validate(said)
+    with pytest.raises(BadTaskset, match=r":1: continuation\.observations\.0: .*want \{\"mode\""):
+        load(tmp_path, row(continuation=said | {"observations": ["smells"]}))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from adapters.harnesses.asking import check_resumes
+from adapters.harnesses.asking import check_continues
 from adapters.harnesses.base import Activation, Harness, SystemPrompt, ToolCommand, Unsupported, plan_for
 from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.cline import CLINE
@@ -30,7 +31,7 @@ from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
 from adapters.harnesses.servers import LocalServer, McpServer
 from adapters.harnesses.table import HARNESSES, harness_of
-from schemas.harnesses import AcpAgent, AgentPackage
+from schemas.harnesses import RESUMED, AcpAgent, AgentPackage, CodexAgent, Continuation, HermesAgent, Program
 from tests.support.acp_agents import small
 
 TOKEN = "gbt.a-token.signed"
@@ -389,6 +390,24 @@ def test_configurations_of_agents_that_are_refused(wrong: dict[str, Any], words:
 
 def test_whether_a_configured_agent_goes_on_is_said_by_whoever_configures_it() -> None:
     """Before a sandbox is made nobody else knows."""
-    check_resumes(small())
+    check_continues(small(), RESUMED)
     with pytest.raises(Unsupported, match=r"set agent\.resumes=true"):
-        check_resumes(small(resumes=False))
+        check_continues(small(resumes=False), RESUMED)
+
+
+@pytest.mark.parametrize(
+    ("agent", "asked_for", "words"),
+    [
+        (CodexAgent(), ("trajectory", "timing", "harness_tool_calls", "reasoning", "compaction"), None),
+        (HermesAgent(), ("trajectory", "reasoning"), None),
+        (HermesAgent(), ("trajectory", "timing"), "hermes_agent does not tell timing, .* those that do: .*codex_agent"),
+        (HermesAgent(), ("timing", "compaction"), "does not tell compaction, timing"),
+    ],
+)
+def test_what_is_not_told_is_refused_before_a_sandbox_is_made(
+    agent: Program, asked_for: Any, words: str | None
+) -> None:
+    """A harness that is known to leave something out (docs/harnesses.md) is not given a task that asks for it."""
+    wanted = Continuation(mode="resume_harness_session", observations=asked_for)
+    with pytest.raises(Unsupported, match=words) if words else nullcontext():
+        check_continues(agent, wanted)
