@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from actors.harness.activations import Course, begun_with, is_last, messages_of, next_input
+from actors.harness.activations import is_last, messages_of, next_input
+from actors.harness.core import OVERTIME_S, SHORTEST_S, SessionCore, note, note_settled, opened, unsupported
 from actors.harness.state import reaches_out
 from adapters.harnesses import asking
 from adapters.harnesses.base import Unsupported
@@ -41,7 +42,6 @@ from schemas.events import (
     LaunchSettled,
     LaunchTold,
     RequestParked,
-    RunCancelled,
     SandboxCloseRequested,
     SandboxCreated,
     SandboxDestroyed,
@@ -64,9 +64,6 @@ class SettleCalls(Effect):
     """Have every call of the program answered, and say whether a budget was used up."""
 
 
-OVERTIME_S: Final = 120.0
-"""What a session waits beyond its agent's time: the program is ended in the sandbox, and that has to be heard."""
-SHORTEST_S: Final = 1.0
 NAMELESS: Final = "the agent's program has not told which session it was, and the next input must go on with it"
 
 
@@ -77,19 +74,15 @@ class Kept(Frozen):
     home: BlobRef | None
 
 
-class LaunchedState(Frozen):
+class LaunchedState(SessionCore):
     """What is known of a session in its `number`-th machine, which began with the files of `restore`, as its newest activation did.
 
-    That was asked for at `asked_at`, and goes on with the program's session `resume`. `launch_id` is its last launch; the last of all
+    That goes on with the program's session `resume`. `launch_id` is its last launch; the last of all
     was for the activation `launched_for`, in the machine `launched_in`. `seen` is what the program has told in it, up to piece `told`.
     `settled` says that its calls are over, and which limit of the rollout's own budget was used up. `kept` is the checkpoint with
     which the next activation begins. `is_clean` is what the receipts of all launches say of what they left running, None without one.
     """
 
-    request: SessionRequested
-    request_id: str
-    asked_at: datetime
-    course: Course
     resume: str | None = None
     restore: Kept | None = None
     box: Literal["none", "asked", "ready", "lost", "closing", "gone"] = "none"
@@ -106,16 +99,9 @@ class LaunchedState(Frozen):
     ended_id: str | None = None
     settled: LaunchSettled | None = None
     is_clean: bool | None = None
-    evidence: Evidence | None = None
-    activation_id: str | None = None
     keeping: Literal["no", "asked", "over"] = "no"
     keep_request: str | None = None
     kept: Kept | None = None
-    files_request: str | None = None
-    files: BlobRef | None = None
-    refused: str | None = None
-    failure: Failure | None = None
-    is_closed: bool = False
 
     @property
     def agent(self) -> Program:
@@ -128,11 +114,6 @@ class LaunchedState(Frozen):
     def is_launched(self) -> bool:
         """Say whether the program was launched for this activation, in the machine that there is now."""
         return (self.launched_for, self.launched_in) == (self.activation, self.number)
-
-    @property
-    def activation(self) -> int:
-        """Return the number of the newest activation."""
-        return self.course.current
 
     @property
     def has_next(self) -> bool:
@@ -154,12 +135,7 @@ class LaunchedState(Frozen):
         """Say whether what the next activation begins with, or what is to be handed in, has not been kept yet."""
         if self.has_next and not self.evidence:
             return self.request.checkpoints.when == "turn" and self.keeping != "over"
-        is_handed_in = self.request.task.hands_in != "answer"
-        return is_handed_in and self.files is None and self.refused is None
-
-    def failed(self, failure: Failure) -> LaunchedState:
-        """Return the state with `failure`, unless it has one already."""
-        return self.replaced(failure=self.failure or failure)
+        return super().misses_files
 
 
 class LaunchedMachine:
@@ -170,15 +146,8 @@ class LaunchedMachine:
 
     def begin(self, request: Envelope) -> LaunchedState:
         """Start with what is asked; what the program cannot do fails before anything is made."""
-        data = request.data
-        if not isinstance(data, SessionRequested):
-            raise TypeError(request.type)
-        state = LaunchedState(
-            request=data,
-            request_id=request.event_id,
-            asked_at=request.recorded_at,
-            course=begun_with(data.task),
-        )
+        state = opened(LaunchedState, request)
+        data = state.request
         try:
             if wanted := data.continuation or data.task.continues:
                 asking.check_continues(state.agent, wanted)
@@ -186,7 +155,7 @@ class LaunchedMachine:
             if elsewhere := data.checkpoints.restore_in:
                 asking.check(state.agent, data.task, elsewhere)
         except Unsupported as error:
-            return state.failed(Failure(kind="unsupported", message=str(error), stage="seed", terminal=True))
+            return state.failed(unsupported(str(error)))
         return state
 
     # -- evolve ----------------------------------------------------------------------------------------------------------------
@@ -224,7 +193,7 @@ class LaunchedMachine:
             case LaunchLost() if data.request_id == state.launch_id and state.is_launched and state.ended is None:
                 return _lost(state, Failure(kind="launch_lost", message=data.reason, stage="agent"))
             case LaunchSettled() if data.launch_id == state.launch_id:
-                return _settled(state, data)
+                return note_settled(state, data)
             case CheckpointRequested(with_home=True):
                 return state.replaced(keeping="asked", keep_request=event.event_id)
             case CheckpointSaved() if state.keeping == "asked" and data.request_id == state.keep_request:
@@ -235,11 +204,6 @@ class LaunchedMachine:
                 return state.replaced(keeping="over")
             case CheckpointRequested():
                 return state.replaced(files_request=event.event_id)
-            case CheckpointSaved() if data.request_id == state.files_request:
-                return state.replaced(files=data.snapshot)
-            case CheckpointFailed() if data.request_id == state.files_request and state.files is None:
-                is_agents = data.failure.terminal
-                return state.replaced(refused=data.failure.message) if is_agents else state.failed(data.failure)
             case RequestParked() if data.request_id == state.box_request:
                 return state.replaced(box="gone").failed(data.failure)
             case RequestParked() if data.request_id in {state.launch_id, state.files_request}:
@@ -247,18 +211,9 @@ class LaunchedMachine:
             case ActivationStarted():
                 return _begun(state, event, data)
             case ActivationCompleted() if state.course.is_open(data.activation):
-                return _completed(state, event, data)
-            case ActivationFailed():
-                return state.replaced(course=state.course.ended(data.activation, failure=data.failure)).failed(
-                    data.failure
-                )
-            case SessionClosed() | SessionFailed():
-                return state.replaced(is_closed=True)
-            case RunCancelled() if not state.evidence:
-                message = f"run cancelled: {data.reason}"
-                return state.failed(Failure(kind="cancelled", message=message, terminal=True))
+                return note(state, event).replaced(resume=data.session_id)
             case _:
-                return state
+                return note(state, event)
 
     def taken_over(self, state: LaunchedState) -> LaunchedState:
         """Nothing of a session lives in memory only: its program is the sandbox actor's, and goes on."""
@@ -430,14 +385,6 @@ def _begun(state: LaunchedState, event: Envelope, data: ActivationStarted) -> La
     return state.replaced(course=course, asked_at=event.recorded_at, restore=state.kept, kept=None, **fresh)
 
 
-def _completed(state: LaunchedState, event: Envelope, data: ActivationCompleted) -> LaunchedState:
-    """Note what came of an activation; the last one's is what the session is closed with."""
-    course = state.course.ended(data.activation, data.evidence)
-    is_end = is_last(state.request.task, data.activation, data.evidence)
-    evidence = course.whole(data.evidence) if is_end else None
-    return state.replaced(course=course, evidence=evidence, activation_id=event.event_id, resume=data.session_id)
-
-
 def _given_back(state: LaunchedState, event: Envelope) -> LaunchedState:
     """Note that the machine is given back: at the end its end is waited for, and not where another one follows."""
     if state.box == "lost" and not (state.failure or state.evidence):
@@ -464,12 +411,3 @@ def _has_another(state: LaunchedState) -> bool:
     has_files = state.activation == 1 or state.restore is not None
     is_repeatable = state.launch_id is None or not reaches_out(request.sandbox)
     return state.number <= request.checkpoints.max_restores and has_files and is_repeatable
-
-
-def _settled(state: LaunchedState, data: LaunchSettled) -> LaunchedState:
-    """End with what there is: of the rollout's own budget that may be graded; of the run's, the rollout was never to be finished."""
-    settled = state.replaced(settled=data)
-    if data.budget != "run":
-        return settled
-    message = f"the budget of the whole run is used up ({data.limit})"
-    return settled.failed(Failure(kind="budget_exhausted", message=message, terminal=True))

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from actors.harness.activations import Course, begun_with, is_last, next_input
+from actors.harness.activations import next_input
+from actors.harness.core import SessionCore, note, note_settled, opened, unsupported
 from adapters.harnesses import remote
 from adapters.harnesses.base import Unsupported
 from adapters.harnesses.remote import outcome
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
-from schemas.base import Event, Frozen
+from schemas.base import Event
 from schemas.envelope import Envelope
 from schemas.events import (
     ActivationCompleted,
@@ -28,7 +29,6 @@ from schemas.events import (
     RemoteAnswered,
     RemoteAsked,
     RemoteFailed,
-    RunCancelled,
     SessionClosed,
     SessionFailed,
     SessionRequested,
@@ -48,7 +48,7 @@ class SettleAgent(Effect):
     """Tell an agent that nobody waits for any more to stop, if there is a way; have each of its calls of the model answered."""
 
 
-class RemoteState(Frozen):
+class RemoteState(SessionCore):
     """What is known of a session, which is called `session_id` to its agent.
 
     Its newest activation began at `asked_at`. The agent was `asked` in it by the event `asked_id`, and says at `status_url`, the
@@ -56,11 +56,7 @@ class RemoteState(Frozen):
     it left running, in all activations; None where it did not say.
     """
 
-    request: SessionRequested
-    request_id: str
     session_id: str
-    asked_at: datetime
-    course: Course
     asked: RemoteAsked | None = None
     asked_id: str | None = None
     accepted: int = 0
@@ -69,10 +65,6 @@ class RemoteState(Frozen):
     answered_id: str | None = None
     settled: LaunchSettled | None = None
     is_clean: bool | None = None
-    evidence: Evidence | None = None
-    activation_id: str | None = None
-    failure: Failure | None = None
-    is_closed: bool = False
 
     @property
     def agent(self) -> RemoteAgent:
@@ -80,11 +72,6 @@ class RemoteState(Frozen):
         if not isinstance(self.request.agent, RemoteAgent):
             raise TypeError(self.request.agent.type)
         return self.request.agent
-
-    @property
-    def activation(self) -> int:
-        """Return the number of the newest activation."""
-        return self.course.current
 
     @property
     def fingerprint(self) -> str:
@@ -101,10 +88,6 @@ class RemoteState(Frozen):
         """Say whether calls of the agent may still be open."""
         return self.asked_id is not None and self.settled is None
 
-    def failed(self, failure: Failure) -> RemoteState:
-        """Return the state with `failure`, unless it has one already."""
-        return self.replaced(failure=self.failure or failure)
-
 
 class RemoteMachine:
     """See `gym_bus.runtime.machine.Machine`."""
@@ -114,23 +97,16 @@ class RemoteMachine:
 
     def begin(self, request: Envelope) -> RemoteState:
         """Start with what is asked; what the agent cannot be given fails before it is asked anything."""
-        data = request.data
-        if not isinstance(data, SessionRequested):
-            raise TypeError(request.type)
-        state = RemoteState(
-            request=data,
-            request_id=request.event_id,
-            session_id=remote.session_id(request.run_id, request.rollout_id, request.attempt, request.recorded_at),
-            asked_at=request.recorded_at,
-            course=begun_with(data.task),
-        )
+        named = remote.session_id(request.run_id, request.rollout_id, request.attempt, request.recorded_at)
+        state = opened(RemoteState, request, session_id=named)
+        data = state.request
         try:
             remote.check(state.agent, data.task, data.sandbox, data.install, data.checkpoints, data.warm_sandboxes)
         except Unsupported as error:
-            return state.failed(Failure(kind="unsupported", message=str(error), stage="seed", terminal=True))
+            return state.failed(unsupported(str(error)))
         return state
 
-    def evolve(self, state: RemoteState, event: Envelope) -> RemoteState:  # noqa: C901, PLR0911  one arm an event
+    def evolve(self, state: RemoteState, event: Envelope) -> RemoteState:  # noqa: PLR0911  one arm an event
         """Fold one event of any actor."""
         data = event.data
         match data:
@@ -144,24 +120,11 @@ class RemoteMachine:
             case RemoteFailed() if data.asked_id == state.asked_id and state.course.is_open(state.activation):
                 return state.failed(data.failure)
             case LaunchSettled() if data.launch_id == state.asked_id:
-                return _settled(state, data)
+                return note_settled(state, data)
             case ActivationStarted():
                 return _begun(state, event, data)
-            case ActivationCompleted() if state.course.is_open(data.activation):
-                course = state.course.ended(data.activation, data.evidence)
-                is_end = is_last(state.request.task, data.activation, data.evidence)
-                evidence = course.whole(data.evidence) if is_end else None
-                return state.replaced(course=course, evidence=evidence, activation_id=event.event_id)
-            case ActivationFailed():
-                course = state.course.ended(data.activation, failure=data.failure)
-                return state.replaced(course=course).failed(data.failure)
-            case SessionClosed() | SessionFailed():
-                return state.replaced(is_closed=True)
-            case RunCancelled() if not state.evidence:
-                message = f"run cancelled: {data.reason}"
-                return state.failed(Failure(kind="cancelled", message=message, terminal=True))
             case _:
-                return state
+                return note(state, event)
 
     def taken_over(self, state: RemoteState) -> RemoteState:
         """Nothing of a session lives in memory only: its agent goes on, and is asked under the same key."""
@@ -260,12 +223,3 @@ def _begun(state: RemoteState, event: Envelope, data: ActivationStarted) -> Remo
         return state
     fresh = {"asked": None, "asked_id": None, "accepted": 0, "status_url": None, "answered": None, "answered_id": None}
     return state.replaced(course=course, asked_at=event.recorded_at, settled=None, **fresh)
-
-
-def _settled(state: RemoteState, data: LaunchSettled) -> RemoteState:
-    """End with what there is: of the rollout's own budget that may be graded; of the run's, the rollout was never to be finished."""
-    settled = state.replaced(settled=data)
-    if data.budget != "run":
-        return settled
-    message = f"the budget of the whole run is used up ({data.limit})"
-    return settled.failed(Failure(kind="budget_exhausted", message=message, terminal=True))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from actors.gateway.grants import Grant, gateway_key, mint
 from actors.harness.activations import messages_of
+from actors.harness.core import unsupported
 from actors.harness.remote import FollowAgent, RemoteState, SettleAgent
 from actors.harness.remote_http import AskAgent, HttpAsked, Unfit, Unheard, ask_agent
 from actors.harness.settling import settled_calls
@@ -64,7 +65,7 @@ class RemoteHandlers:
         except NoWay as error:
             return _failed(state.asked_id, Failure(kind="gateway_unreachable", message=str(error), stage="seed"))
         except Permanent as error:
-            failure = Failure(kind="unsupported", message=str(error), stage="seed", terminal=True)
+            failure = unsupported(str(error))
             return _failed(state.asked_id, failure)
         found = await self._followed(state, conversation)
         if isinstance(found, Accepted):
@@ -83,7 +84,7 @@ class RemoteHandlers:
             match found:
                 case Accepted(status_url=None) if at is None:
                     message = f"the agent at {agent.url} answered 202 without a status_url"
-                    return Failure(kind="unsupported", message=message, stage="seed", terminal=True)
+                    return unsupported(message)
                 case Accepted(status_url=url) if url not in {None, state.status_url}:
                     is_fickle = state.accepted >= agent.max_tries
                     message = f"the agent at {agent.url} has named {state.accepted} status URLs, one after the other"

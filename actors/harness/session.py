@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 
 from actors.budget import sentence
 from actors.harness import commands, compaction, losses, nudging, task_calls
-from actors.harness.activations import begun_with, is_last, next_input
+from actors.harness.activations import next_input
+from actors.harness.core import note, opened, unsupported
 from actors.harness.state import BoxView, SessionState, Summary, ToolSlot
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
@@ -23,7 +24,6 @@ from schemas.events import (
     ActivationStarted,
     AgentNudged,
     BudgetExhausted,
-    CheckpointFailed,
     CheckpointRequested,
     CheckpointSaved,
     ContextCompacted,
@@ -33,7 +33,6 @@ from schemas.events import (
     ModelCallRequested,
     ProgressNoted,
     RequestParked,
-    RunCancelled,
     SandboxCloseRequested,
     SandboxCreated,
     SandboxDestroyed,
@@ -54,7 +53,6 @@ from schemas.events import (
     ToolCallRequested,
 )
 from schemas.ids import sandbox_key, session_key
-from schemas.loops import OwnLoop
 from schemas.tasks import Evidence
 from schemas.values import Failure, Message
 
@@ -81,22 +79,16 @@ class SessionMachine:
 
     def begin(self, request: Envelope) -> SessionState:
         """Start with the task's messages; a system prompt of the configuration comes first."""
-        data = request.data
-        if not isinstance(data, SessionRequested):
-            raise TypeError(request.type)
-        prompt = data.agent.system_prompt if isinstance(data.agent, OwnLoop) else None
+        state = opened(SessionState, request, started_at=request.recorded_at)
+        prompt, task = state.agent.system_prompt, state.request.task
         system = (Message(role="system", content=prompt),) if prompt else ()
-        state = SessionState(
-            request=data,
-            request_id=request.event_id,
-            started_at=request.recorded_at,
-            asked_at=request.recorded_at,
-            course=begun_with(data.task),
-            messages=(*system, *data.task.messages),
-        )
-        if data.task.continues and data.agent.type != "simple_agent":
-            message = f"{data.agent.type} leaves out what is old, and could leave out a further input: simple_agent takes follow_ups"
-            return state.failed(Failure(kind="unsupported", message=message, stage="seed", terminal=True))
+        state = state.replaced(messages=(*system, *task.messages))
+        if task.continues and state.request.agent.type != "simple_agent":
+            name = state.request.agent.type
+            message = (
+                f"{name} leaves out what is old, and could leave out a further input: simple_agent takes follow_ups"
+            )
+            return state.failed(unsupported(message))
         return state
 
     # -- evolve ----------------------------------------------------------------------------------------------------------------
@@ -169,31 +161,15 @@ class SessionMachine:
             case CheckpointRequested() if data.number == state.box.number:
                 return state.replaced(files_request=event.event_id)
             case CheckpointSaved() if data.request_id == state.files_request:
-                return state.replaced(files=data.snapshot)
+                return note(state, event)
             case CheckpointSaved() if event.key == sandbox_key(event.attempt, state.box.number):
                 return losses.note_saved(state, data, event.ordinal)
-            case CheckpointFailed() if data.request_id == state.files_request and state.files is None:
-                return (
-                    state.replaced(refused=data.failure.message)
-                    if data.failure.terminal
-                    else state.failed(data.failure)
-                )
             case RequestParked():
                 return _parked(state, data)
             case ActivationStarted():
                 return _taken(state, event, data)
-            case ActivationFailed():
-                course = state.course.ended(data.activation, failure=data.failure)
-                return _with(state, course=course, failure=state.failure or data.failure)
-            case ActivationCompleted():
-                return _completed(state, event, data)
-            case SessionClosed() | SessionFailed():
-                return _with(state, is_closed=True)
-            case RunCancelled() if not state.evidence:
-                cancelled = Failure(kind="cancelled", message=f"run cancelled: {data.reason}", terminal=True)
-                return _with(state, failure=state.failure or cancelled)
             case _:
-                return state
+                return note(state, event)
 
     def taken_over(self, state: SessionState) -> SessionState:
         """Nothing of a session lives in memory only; an open model call is settled by its handler."""
@@ -319,19 +295,6 @@ def _taken(state: SessionState, event: Envelope, data: ActivationStarted) -> Ses
         return state
     new = {"messages": (*state.messages, *data.messages), "stop_reason": None, "turns_before": state.turn}
     return _with(state, course=course, asked_at=event.recorded_at, **new)
-
-
-def _completed(state: SessionState, event: Envelope, data: ActivationCompleted) -> SessionState:
-    if not state.course.is_open(data.activation):
-        return state
-    course = state.course.ended(data.activation, data.evidence)
-    is_end = is_last(state.request.task, data.activation, data.evidence)
-    return _with(
-        state,
-        course=course,
-        evidence=course.whole(data.evidence) if is_end else None,
-        activation_id=event.event_id,
-    )
 
 
 def _answered_by_model(state: SessionState, data: ModelCallCompleted) -> SessionState:

@@ -9,18 +9,16 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from actors.harness.core import OVERTIME_S, SHORTEST_S, SessionCore, note, opened, unsupported
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
-from schemas.base import Event, Frozen
+from schemas.base import Event
 from schemas.envelope import Envelope
 from schemas.events import (
     ActivationCompleted,
     ActivationFailed,
-    CheckpointFailed,
     CheckpointRequested,
-    CheckpointSaved,
     RequestParked,
-    RunCancelled,
     SandboxCloseRequested,
     SandboxCreated,
     SandboxDestroyed,
@@ -38,34 +36,21 @@ from schemas.events import (
 from schemas.harnesses import NopAgent, OracleAgent
 from schemas.ids import sandbox_key
 from schemas.tasks import Evidence
-from schemas.values import BlobRef, Failure
+from schemas.values import Failure
 
 MAX_STALE_TRIES: Final = 5
-OVERTIME_S: Final = 120.0
-"""What a session waits beyond its agent's time: the solution is ended in the sandbox, and that has to be heard."""
-SHORTEST_S: Final = 1.0
 NOTHING_DONE: Final = "nothing was done"
 
 
-class SolvingState(Frozen):
+class SolvingState(SessionCore):
     """What is known of a session; `run_request` is the solution's command, asked for `tries` times, `ran` how it ended."""
 
-    request: SessionRequested
-    request_id: str
-    started_at: datetime
     box: Literal["none", "asked", "ready", "lost", "closing", "gone"] = "none"
     box_request: str | None = None
     place: str = ""
     run_request: str | None = None
     tries: int = 0
     ran: ToolCallCompleted | None = None
-    evidence: Evidence | None = None
-    activation_id: str | None = None
-    files_request: str | None = None
-    files: BlobRef | None = None
-    refused: str | None = None
-    failure: Failure | None = None
-    is_closed: bool = False
 
     @property
     def agent(self) -> OracleAgent | NopAgent:
@@ -73,15 +58,6 @@ class SolvingState(Frozen):
         if not isinstance(self.request.agent, OracleAgent | NopAgent):
             raise TypeError(self.request.agent.type)
         return self.request.agent
-
-    @property
-    def misses_files(self) -> bool:
-        """Say whether what is to be handed in has not been kept yet."""
-        return self.request.task.hands_in != "answer" and self.files is None and self.refused is None
-
-    def failed(self, failure: Failure) -> SolvingState:
-        """Return the state with `failure`, unless it has one already."""
-        return self.replaced(failure=self.failure or failure)
 
 
 class SolvingMachine:
@@ -92,13 +68,9 @@ class SolvingMachine:
 
     def begin(self, request: Envelope) -> SolvingState:
         """Start with what is asked; a task without a solution fails before anything is made."""
-        data = request.data
-        if not isinstance(data, SessionRequested):
-            raise TypeError(request.type)
-        state = SolvingState(request=data, request_id=request.event_id, started_at=request.recorded_at)
-        if isinstance(data.agent, OracleAgent) and data.solution is None:
-            message = "the task has no solution that an oracle_agent could run"
-            return state.failed(Failure(kind="unsupported", message=message, stage="seed", terminal=True))
+        state = opened(SolvingState, request)
+        if isinstance(state.agent, OracleAgent) and state.request.solution is None:
+            return state.failed(unsupported("the task has no solution that an oracle_agent could run"))
         return state
 
     def evolve(self, state: SolvingState, event: Envelope) -> SolvingState:  # noqa: C901, PLR0911, PLR0912  one arm an event
@@ -131,26 +103,14 @@ class SolvingMachine:
                 return state.failed(Failure(kind="tool_lost", message=data.reason, stage="tool"))
             case CheckpointRequested():
                 return state.replaced(files_request=event.event_id)
-            case CheckpointSaved() if data.request_id == state.files_request:
-                return state.replaced(files=data.snapshot)
-            case CheckpointFailed() if data.request_id == state.files_request and state.files is None:
-                is_too_much = data.failure.terminal
-                return state.replaced(refused=data.failure.message) if is_too_much else state.failed(data.failure)
             case RequestParked() if data.request_id == state.box_request:
                 return state.replaced(box="gone").failed(data.failure)
             case RequestParked() if data.request_id in {state.run_request, state.files_request}:
                 return state.failed(data.failure)
             case ActivationCompleted():
                 return state.replaced(evidence=data.evidence, activation_id=event.event_id)
-            case ActivationFailed():
-                return state.failed(data.failure)
-            case SessionClosed() | SessionFailed():
-                return state.replaced(is_closed=True)
-            case RunCancelled() if not state.evidence:
-                message = f"run cancelled: {data.reason}"
-                return state.failed(Failure(kind="cancelled", message=message, terminal=True))
             case _:
-                return state
+                return note(state, event)
 
     def taken_over(self, state: SolvingState) -> SolvingState:
         """Nothing of a session lives in memory only."""
@@ -181,7 +141,7 @@ class SolvingMachine:
 
     @staticmethod
     def _deadline(state: SolvingState) -> datetime:
-        return state.started_at + timedelta(seconds=state.agent.timeout_s + OVERTIME_S)
+        return state.asked_at + timedelta(seconds=state.agent.timeout_s + OVERTIME_S)
 
     def _wind_up(self, state: SolvingState, failure: Failure) -> Sequence[Draft]:
         if state.box in {"ready", "lost"}:
@@ -231,7 +191,7 @@ def _sandbox(request: SessionRequested) -> SandboxRequested:
 
 def _run(state: SolvingState, now: datetime) -> ToolCallRequested:
     solution = state.request.solution
-    left_s = state.agent.timeout_s - (now - state.started_at).total_seconds()
+    left_s = state.agent.timeout_s - (now - state.asked_at).total_seconds()
     return ToolCallRequested(
         call_id="solution",
         turn=1,

@@ -6,14 +6,12 @@ from datetime import datetime
 from typing import Literal
 
 from actors.budget import Spent
-from actors.harness.activations import Course
 from actors.harness.context_view import ContextView
+from actors.harness.core import SessionCore
 from schemas.base import Frozen
-from schemas.events import SessionRequested
 from schemas.loops import OwnLoop
 from schemas.sandboxes import NetworkPolicy, RemoteSandbox, SandboxConfig
-from schemas.tasks import Evidence
-from schemas.values import BlobRef, Failure, Message, ToolCall
+from schemas.values import BlobRef, Message, ToolCall
 
 
 class ToolSlot(Frozen):
@@ -69,10 +67,10 @@ class Summary(Frozen):
     text: str | None
 
 
-class SessionState(Frozen):
+class SessionState(SessionCore):
     """What is known of a session; it has made `task_calls` calls of its task's tools.
 
-    Its newest activation was asked for at `asked_at`, after `turns_before` turns. `messages` are all that was said, `prompt` what is
+    Its newest activation began after `turns_before` turns. `messages` are all that was said, `prompt` what is
     shown of it. The first `sent` of that are in the log as said to the model; the next call continues `continues`, of the digest
     `context_digest`. Of its turns, `asides` were not for the conversation itself, nor is the call that is asked, if it has a
     `purpose`. `context_tokens` is what the last answered call had with its answer, `is_overflown` says that the model refused the
@@ -80,13 +78,9 @@ class SessionState(Frozen):
     `warned` turns; `progress` are the model's notes.
     """
 
-    request: SessionRequested
-    request_id: str
     started_at: datetime
-    asked_at: datetime
-    course: Course
     turns_before: int = 0
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
     sent: int = 0
     turn: int = 0
     call_tries: int = 0
@@ -109,13 +103,6 @@ class SessionState(Frozen):
     slots: tuple[ToolSlot, ...] = ()
     task_calls: int = 0
     box: BoxView = BoxView()
-    evidence: Evidence | None = None
-    files_request: str | None = None
-    files: BlobRef | None = None
-    refused: str | None = None
-    activation_id: str | None = None
-    failure: Failure | None = None
-    is_closed: bool = False
 
     @property
     def agent(self) -> OwnLoop:
@@ -123,16 +110,6 @@ class SessionState(Frozen):
         if not isinstance(self.request.agent, OwnLoop):
             raise TypeError(self.request.agent.type)
         return self.request.agent
-
-    @property
-    def hands_in_files(self) -> bool:
-        """Say whether the workspace is what is graded, or part of it."""
-        return self.request.task.hands_in != "answer"
-
-    @property
-    def misses_files(self) -> bool:
-        """Say whether what is to be handed in has not been kept yet."""
-        return self.hands_in_files and self.files is None and self.refused is None
 
     @property
     def is_active(self) -> bool:
@@ -164,10 +141,6 @@ class SessionState(Frozen):
     def with_box(self, **changes: object) -> SessionState:
         """Return the state with another view of its machine."""
         return self.replaced(box=self.box.replaced(**changes))
-
-    def failed(self, failure: Failure) -> SessionState:
-        """Return the state with `failure`, unless it has one already."""
-        return self.replaced(failure=self.failure or failure)
 
     def is_open(self, request_id: str) -> bool:
         """Say whether a command's answer is awaited."""

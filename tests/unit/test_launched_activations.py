@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from actors.harness.activations import fingerprint_of
-from actors.harness.launched import NAMELESS, OVERTIME_S, LaunchedState
+from actors.harness.core import OVERTIME_S
+from actors.harness.launched import NAMELESS, LaunchedState
 from adapters.harnesses.table import HARNESSES
 from schemas.events import (
     ActivationCompleted,

@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-from actors.harness.launched import OVERTIME_S, LaunchedMachine, LaunchedState
+from actors.harness.core import OVERTIME_S
+from actors.harness.launched import LaunchedMachine, LaunchedState
 from adapters.harnesses.acp import ACP
 from adapters.harnesses.table import HARNESSES
 from gym_bus.subjects import ANY

@@ -1,0 +1,112 @@
+"""What the sessions of all kinds of agents have in common: their inputs, their end, their failure, and the files that they hand in."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, Self, TypeVar
+
+from actors.harness.activations import Course, begun_with, is_last
+from schemas.base import Frozen
+from schemas.envelope import Envelope
+from schemas.events import (
+    ActivationCompleted,
+    ActivationFailed,
+    CheckpointFailed,
+    CheckpointSaved,
+    LaunchSettled,
+    RunCancelled,
+    SessionClosed,
+    SessionFailed,
+    SessionRequested,
+)
+from schemas.tasks import Evidence
+from schemas.values import BlobRef, Failure
+
+OVERTIME_S: Final = 120.0
+"""What a session waits beyond its agent's time: what runs is ended in the sandbox, and that has to be heard."""
+SHORTEST_S: Final = 1.0
+
+
+class SessionCore(Frozen):
+    """What is known of any session, whose newest activation was asked for at `asked_at`.
+
+    `evidence` is what it is closed with, as the event `activation_id` stated. The event `files_request` asks for the files that are
+    handed in; `refused` is why they cannot be.
+    """
+
+    request: SessionRequested
+    request_id: str
+    asked_at: datetime
+    course: Course
+    evidence: Evidence | None = None
+    activation_id: str | None = None
+    files_request: str | None = None
+    files: BlobRef | None = None
+    refused: str | None = None
+    failure: Failure | None = None
+    is_closed: bool = False
+
+    @property
+    def activation(self) -> int:
+        """Return the number of the newest activation."""
+        return self.course.current
+
+    @property
+    def misses_files(self) -> bool:
+        """Say whether what is to be handed in has not been kept yet."""
+        return self.request.task.hands_in != "answer" and self.files is None and self.refused is None
+
+    def failed(self, failure: Failure | None) -> Self:
+        """Return the state with `failure`, unless it has one already."""
+        return self.replaced(failure=self.failure or failure)
+
+
+Core = TypeVar("Core", bound=SessionCore)
+
+
+def opened(kind: type[Core], request: Envelope, **more: Any) -> Core:
+    """Return the state of a session that has just been asked for, with what its kind has beside."""
+    data = request.data
+    if not isinstance(data, SessionRequested):
+        raise TypeError(request.type)
+    course = begun_with(data.task)
+    return kind(request=data, request_id=request.event_id, asked_at=request.recorded_at, course=course, **more)
+
+
+def unsupported(message: str) -> Failure:
+    """Return why a session ends before anything was made for it."""
+    return Failure(kind="unsupported", message=message, stage="seed", terminal=True)
+
+
+def note(state: Core, event: Envelope) -> Core:  # noqa: PLR0911  one arm an event
+    """Fold what any session states or hears of its end; what else happened leaves the state as it is."""
+    data = event.data
+    match data:
+        case ActivationCompleted() if state.course.is_open(data.activation):
+            course = state.course.ended(data.activation, data.evidence)
+            is_end = is_last(state.request.task, data.activation, data.evidence)
+            evidence = course.whole(data.evidence) if is_end else None
+            return state.replaced(course=course, evidence=evidence, activation_id=event.event_id)
+        case ActivationFailed():
+            course = state.course.ended(data.activation, failure=data.failure)
+            return state.replaced(course=course).failed(data.failure)
+        case CheckpointSaved() if data.request_id == state.files_request:
+            return state.replaced(files=data.snapshot)
+        case CheckpointFailed() if data.request_id == state.files_request and state.files is None:
+            is_agents = data.failure.terminal
+            return state.replaced(refused=data.failure.message) if is_agents else state.failed(data.failure)
+        case SessionClosed() | SessionFailed():
+            return state.replaced(is_closed=True)
+        case RunCancelled() if not state.evidence:
+            return state.failed(Failure(kind="cancelled", message=f"run cancelled: {data.reason}", terminal=True))
+        case _:
+            return state
+
+
+def note_settled(state: Core, data: LaunchSettled) -> Core:
+    """End with what there is: of the rollout's own budget that may be graded; of the run's, the rollout was never to be finished."""
+    settled = state.replaced(settled=data)
+    if data.budget != "run":
+        return settled
+    message = f"the budget of the whole run is used up ({data.limit})"
+    return settled.failed(Failure(kind="budget_exhausted", message=message, terminal=True))
