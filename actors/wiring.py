@@ -53,6 +53,7 @@ from schemas.base import Event
 from schemas.config import ModelConfig, TasksetConfig
 from schemas.envelope import Envelope
 from schemas.events import (
+    ActivationAsked,
     CheckpointFailed,
     CheckpointSaved,
     GradingDone,
@@ -73,6 +74,7 @@ from schemas.events import (
     SandboxLost,
     SandboxRequestRefused,
     SessionClosed,
+    SessionEndAsked,
     SessionFailed,
     SessionRequested,
     TaskToolCallCompleted,
@@ -122,6 +124,8 @@ HEARS: Final[Mapping[WorkerKind, Sequence[tuple[str, type[Event]]]]] = {
         ("verifier", TaskToolCallFailed),
         ("verifier", TaskToolCallLost),
         ("verifier", RequestParked),
+        ("cli", ActivationAsked),
+        ("cli", SessionEndAsked),
     ),
     "sandbox": (("harness", SessionClosed), ("harness", SessionFailed)),
     "verifier": (("sandbox", GradingDone), ("sandbox", GradingFailed), ("sandbox", RequestParked)),

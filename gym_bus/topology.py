@@ -31,7 +31,7 @@ MAY_ASK: Final[Mapping[str, tuple[str, ...]]] = {
 HEARS: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": (),
     "collector": ("harness", "verifier"),
-    "harness": ("sandbox", "verifier", "collector"),
+    "harness": ("sandbox", "verifier", "collector", "cli"),
     "model": ("verifier",),
     "sandbox": ("harness",),
     "verifier": ("sandbox",),

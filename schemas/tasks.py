@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
@@ -44,14 +46,16 @@ class TaskInput(Frozen):
 
     `hands_in` is what is graded: the answer, files of the workspace, or the whole workspace as it was left (`machine`).
     `tools` are offered beside the agent's own, by way of `grants`. `follow_ups` are the inputs of the session's activations 2, 3, …:
-    each is what is new, and is given when the one before has been dealt with; `continuation` says what it takes. `mcp_servers` are the
-    task's own, which the agent reaches or starts in its sandbox; `skills_dir` is a directory of that, with a directory a skill.
+    each is what is new, and is given when the one before has been dealt with; `continuation` says what it takes. With `awaits_input_s`
+    more may come from outside, for so long after each answer. `mcp_servers` are the task's own, which the agent reaches or starts in
+    its sandbox; `skills_dir` is a directory of that, with a directory a skill.
     """
 
     task_id: str
     messages: tuple[Message, ...]
     follow_ups: tuple[FollowUp, ...] = Field(default=(), max_length=FOLLOW_UPS_MAX)
     continuation: Continuation | None = None
+    awaits_input_s: Seconds | None = None
     hands_in: Literal["answer", "files", "machine"] = "answer"
     tools: tuple[TaskTool, ...] = ()
     grants: tuple[ToolGrant, ...] = ()
@@ -61,7 +65,13 @@ class TaskInput(Frozen):
     @property
     def continues(self) -> Continuation | None:
         """Return what is asked of a harness that is given further inputs; None if there are none."""
-        return self.continuation or (RESUMED if self.follow_ups else None)
+        return self.continuation or (RESUMED if self.follow_ups or self.awaits_input_s else None)
+
+
+def fingerprint_of(messages: tuple[Message, ...]) -> str:
+    """Return the SHA-256 of an input's canonical JSON, in hex."""
+    plain = [message.model_dump(mode="json", exclude_defaults=True) for message in messages]
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 class Staged(Frozen):

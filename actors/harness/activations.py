@@ -5,14 +5,11 @@ All of it is folded from the session's own log, so it holds for whoever takes th
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 
 from schemas.base import Frozen
-from schemas.events import ActivationStarted
-from schemas.tasks import DoneActivation, Evidence, TaskInput
-from schemas.values import Failure, Message
+from schemas.tasks import DoneActivation, Evidence, TaskInput, fingerprint_of
+from schemas.values import Failure
 
 
 class Taken(Frozen):
@@ -112,25 +109,11 @@ def begun_with(task: TaskInput) -> Course:
     return Course().begun(1, fingerprint_of(task.messages))
 
 
-def next_input(task: TaskInput, course: Course) -> ActivationStarted:
-    """Return the input that follows those that were taken; there must be one."""
-    index = course.current + 1
-    messages = task.follow_ups[index - 2]
-    return ActivationStarted(activation=index, fingerprint=fingerprint_of(messages), messages=messages)
-
-
-def messages_of(task: TaskInput, index: int) -> tuple[Message, ...]:
-    """Return what is new in activation `index`."""
-    return task.messages if index == 1 else task.follow_ups[index - 2]
+def is_at_limit(answer: Evidence) -> bool:
+    """Say whether an answer ended at a limit that holds for the inputs after it too."""
+    return answer.stop_reason == "max_steps" or answer.stop_reason.startswith("budget:")
 
 
 def is_last(task: TaskInput, index: int, answer: Evidence) -> bool:
-    """Say whether nothing follows activation `index`: it had the last input, or a limit was reached that holds for the others too."""
-    is_at_limit = answer.stop_reason == "max_steps" or answer.stop_reason.startswith("budget:")
-    return is_at_limit or index > len(task.follow_ups)
-
-
-def fingerprint_of(messages: tuple[Message, ...]) -> str:
-    """Return the SHA-256 of an input's canonical JSON, in hex."""
-    plain = [message.model_dump(mode="json", exclude_defaults=True) for message in messages]
-    return hashlib.sha256(json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    """Say whether nothing can follow activation `index`: it had the last input, or a limit was reached that holds for all."""
+    return is_at_limit(answer) or (index > len(task.follow_ups) and not task.awaits_input_s)

@@ -5,22 +5,28 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Final, Self, TypeVar
 
+from actors.harness import further
 from actors.harness.activations import Course, begun_with, is_last
+from actors.harness.further import Offered
 from schemas.base import Frozen
 from schemas.envelope import Envelope
 from schemas.events import (
+    ActivationAsked,
     ActivationCompleted,
     ActivationFailed,
+    ActivationRefused,
     CheckpointFailed,
     CheckpointSaved,
+    InputEnded,
     LaunchSettled,
     RunCancelled,
     SessionClosed,
+    SessionEndAsked,
     SessionFailed,
     SessionRequested,
 )
 from schemas.tasks import Evidence
-from schemas.values import BlobRef, Failure
+from schemas.values import BlobRef, Failure, Message
 
 OVERTIME_S: Final = 120.0
 """What a session waits beyond its agent's time: what runs is ended in the sandbox, and that has to be heard."""
@@ -28,16 +34,22 @@ SHORTEST_S: Final = 1.0
 
 
 class SessionCore(Frozen):
-    """What is known of any session, whose newest activation was asked for at `asked_at`.
+    """What is known of any session, whose newest activation was asked for at `asked_at`, with `messages_asked` as what was new.
 
-    `evidence` is what it is closed with, as the event `activation_id` stated. The event `files_request` asks for the files that are
-    handed in; `refused` is why they cannot be.
+    `offered` are inputs that came from outside and are not begun, `heard` the newest of all that came, by their events. `waits_since`
+    is when the last answer was there, `is_enough` says that nobody will give more. `evidence` is what it is closed with, as the event
+    `activation_id` stated. `files_request` is the event that asks for the files that are handed in; `refused` is why they cannot be.
     """
 
     request: SessionRequested
     request_id: str
     asked_at: datetime
     course: Course
+    messages_asked: tuple[Message, ...] = ()
+    offered: tuple[Offered, ...] = ()
+    heard: tuple[str, ...] = ()
+    waits_since: datetime | None = None
+    is_enough: bool = False
     evidence: Evidence | None = None
     activation_id: str | None = None
     files_request: str | None = None
@@ -52,6 +64,12 @@ class SessionCore(Frozen):
         return self.course.current
 
     @property
+    def may_go_on(self) -> bool:
+        """Say whether another input may follow the newest one: the task has one, or somebody outside may give one."""
+        task, is_over = self.request.task, self.is_enough and self.course.is_between
+        return self.activation <= len(task.follow_ups) or (task.awaits_input_s is not None and not is_over)
+
+    @property
     def misses_files(self) -> bool:
         """Say whether what is to be handed in has not been kept yet."""
         return self.request.task.hands_in != "answer" and self.files is None and self.refused is None
@@ -62,6 +80,7 @@ class SessionCore(Frozen):
 
 
 Core = TypeVar("Core", bound=SessionCore)
+"""A kind of session."""
 
 
 def opened(kind: type[Core], request: Envelope, **more: Any) -> Core:
@@ -69,8 +88,9 @@ def opened(kind: type[Core], request: Envelope, **more: Any) -> Core:
     data = request.data
     if not isinstance(data, SessionRequested):
         raise TypeError(request.type)
-    course = begun_with(data.task)
-    return kind(request=data, request_id=request.event_id, asked_at=request.recorded_at, course=course, **more)
+    course, asked = begun_with(data.task), data.task.messages
+    at = request.recorded_at
+    return kind(request=data, request_id=request.event_id, asked_at=at, course=course, messages_asked=asked, **more)
 
 
 def unsupported(message: str) -> Failure:
@@ -86,7 +106,10 @@ def note(state: Core, event: Envelope) -> Core:  # noqa: PLR0911  one arm an eve
             course = state.course.ended(data.activation, data.evidence)
             is_end = is_last(state.request.task, data.activation, data.evidence)
             evidence = course.whole(data.evidence) if is_end else None
-            return state.replaced(course=course, evidence=evidence, activation_id=event.event_id)
+            at = event.recorded_at
+            return state.replaced(course=course, evidence=evidence, activation_id=event.event_id, waits_since=at)
+        case ActivationAsked() | ActivationRefused() | SessionEndAsked() | InputEnded():
+            return further.note(state, event)
         case ActivationFailed():
             course = state.course.ended(data.activation, failure=data.failure)
             return state.replaced(course=course).failed(data.failure)

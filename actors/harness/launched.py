@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from actors.harness.activations import is_last, messages_of, next_input
+from actors.harness import further
+from actors.harness.activations import is_last
 from actors.harness.core import OVERTIME_S, SHORTEST_S, SessionCore, note, note_settled, opened, unsupported
 from actors.harness.state import reaches_out
 from adapters.harnesses import asking
@@ -35,6 +36,7 @@ from schemas.events import (
     CheckpointFailed,
     CheckpointRequested,
     CheckpointSaved,
+    InputEnded,
     LaunchEnded,
     LaunchFailed,
     LaunchLost,
@@ -116,11 +118,6 @@ class LaunchedState(SessionCore):
         return (self.launched_for, self.launched_in) == (self.activation, self.number)
 
     @property
-    def has_next(self) -> bool:
-        """Say whether the task has an input after the newest one."""
-        return self.activation <= len(self.request.task.follow_ups)
-
-    @property
     def is_rid(self) -> bool:
         """Say whether there is no machine to wait for."""
         return self.box in {"none", "gone"} or (self.box == "lost" and self.is_given_back)
@@ -133,7 +130,7 @@ class LaunchedState(SessionCore):
     @property
     def misses_files(self) -> bool:
         """Say whether what the next activation begins with, or what is to be handed in, has not been kept yet."""
-        if self.has_next and not self.evidence:
+        if self.may_go_on and not self.evidence:
             return self.request.checkpoints.when == "turn" and self.keeping != "over"
         return super().misses_files
 
@@ -212,6 +209,8 @@ class LaunchedMachine:
                 return _begun(state, event, data)
             case ActivationCompleted() if state.course.is_open(data.activation):
                 return note(state, event).replaced(resume=data.session_id)
+            case InputEnded() if state.kept and state.request.task.hands_in != "answer":
+                return note(state, event).replaced(files=state.kept.files)
             case _:
                 return note(state, event)
 
@@ -221,16 +220,18 @@ class LaunchedMachine:
 
     # -- decide ----------------------------------------------------------------------------------------------------------------
 
-    def decide(self, state: LaunchedState, now: datetime) -> Sequence[Draft]:  # noqa: PLR0911  one return a case
+    def decide(self, state: LaunchedState, now: datetime) -> Sequence[Draft]:  # noqa: C901, PLR0911  one return a case
         """Say what to append now."""
         if state.is_closed:
             return ()
+        if refused := further.refusals(state):
+            return refused
         if state.failure:
             return self._wind_up(state, state.failure)
         if state.evidence:
             return self._close(state, state.evidence)
         if state.course.is_between:
-            return (Draft(next_input(state.request.task, state.course), state.activation_id),)
+            return further.go_on(state, now)
         is_lost = state.box == "lost"
         if state.ended and not (is_lost and state.misses_files):
             return self._end(state, state.ended, state.settled) if state.settled else ()
@@ -277,7 +278,7 @@ class LaunchedMachine:
         return LaunchRequested(
             agent=state.agent,
             activation=state.activation,
-            prompt=asking.asked(state.agent, task) if first else asking.prompt_of(messages_of(task, state.activation)),
+            prompt=asking.asked(state.agent, task) if first else asking.prompt_of(state.messages_asked),
             system_prompt=asking.system_prompt_of(state.agent, task.messages),
             model=getattr(state.request.model, "policy_model_name", state.request.model.type),
             timeout_s=max(round(left_s, 3), SHORTEST_S),
@@ -353,6 +354,8 @@ class LaunchedMachine:
             return ()
         is_over = state.ended or (state.failure and state.is_rid)
         settling = (SettleCalls(f"settle-{state.launch_id}"),) if state.is_unsettled and is_over else ()
+        if state.course.is_between and not (state.failure or state.evidence):
+            return (*further.waiting(state), *settling)
         if state.failure or state.evidence or state.ended:
             return (AwaitAnswer("answers"), *settling)
         return (AwaitAnswer("answers"), Alarm("deadline", self._deadline(state)), *settling)
@@ -378,11 +381,11 @@ def _asked_for(state: LaunchedState, event: Envelope, data: SandboxRequested) ->
 
 def _begun(state: LaunchedState, event: Envelope, data: ActivationStarted) -> LaunchedState:
     """Note that the next input is taken: it begins with what was kept after the one before, and has a launch of its own."""
-    course = state.course.begun(data.activation, data.fingerprint)
-    if course == state.course:
+    taken = further.begun(state, event, data)
+    if taken is state:
         return state
     fresh = {"launch_id": None, "settled": None, "ended": None, "ended_id": None, "keeping": "no", "keep_request": None}
-    return state.replaced(course=course, asked_at=event.recorded_at, restore=state.kept, kept=None, **fresh)
+    return taken.replaced(restore=state.kept, kept=None, **fresh)
 
 
 def _given_back(state: LaunchedState, event: Envelope) -> LaunchedState:
@@ -397,7 +400,7 @@ def _lost(state: LaunchedState, failure: Failure, *, is_replaced: bool = False) 
     if state.box not in {"asked", "ready"}:
         return state
     lost = state.replaced(box="lost")
-    is_needed = state.misses_files or (not state.evidence and (state.has_next or not state.ended))
+    is_needed = state.misses_files or (not state.evidence and (state.may_go_on or not state.ended))
     may_go_on = not (state.evidence or is_replaced) and _has_another(state)
     return lost.failed(failure) if is_needed and not may_go_on else lost
 

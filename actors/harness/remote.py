@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from actors.harness.activations import next_input
+from actors.harness import further
 from actors.harness.core import SessionCore, note, note_settled, opened, unsupported
 from adapters.harnesses import remote
 from adapters.harnesses.base import Unsupported
@@ -134,12 +134,14 @@ class RemoteMachine:
         """Say what to append now."""
         if state.is_closed:
             return ()
+        if refused := further.refusals(state):
+            return refused
         if state.failure:
             return self._wind_up(state, state.failure)
         if state.evidence:
             return (self._close(state, state.evidence),)
         if state.course.is_between:
-            return (Draft(next_input(state.request.task, state.course), state.activation_id),)
+            return further.go_on(state, now)
         if state.answered:
             return (self._end(state, state.answered, state.settled),) if state.settled else ()
         if now >= state.deadline:
@@ -192,6 +194,8 @@ class RemoteMachine:
         if state.is_closed:
             return ()
         waiting = AwaitAnswer("answers")
+        if state.course.is_between and not (state.failure or state.evidence):
+            return further.waiting(state)
         if state.failure or state.answered:
             return (waiting, SettleAgent(f"settle-{state.asked_id}")) if state.is_unsettled else (waiting,)
         if state.asked is None:
@@ -218,8 +222,8 @@ class RemoteMachine:
 
 def _begun(state: RemoteState, event: Envelope, data: ActivationStarted) -> RemoteState:
     """Note that the next input is taken, for which the agent is asked anew."""
-    course = state.course.begun(data.activation, data.fingerprint)
-    if course == state.course:
+    taken = further.begun(state, event, data)
+    if taken is state:
         return state
     fresh = {"asked": None, "asked_id": None, "accepted": 0, "status_url": None, "answered": None, "answered_id": None}
-    return state.replaced(course=course, asked_at=event.recorded_at, settled=None, **fresh)
+    return taken.replaced(settled=None, **fresh)

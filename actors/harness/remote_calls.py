@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from actors.gateway.grants import Grant, gateway_key, mint
-from actors.harness.activations import messages_of
 from actors.harness.core import unsupported
 from actors.harness.remote import FollowAgent, RemoteState, SettleAgent
 from actors.harness.remote_http import AskAgent, HttpAsked, Unfit, Unheard, ask_agent
@@ -124,8 +123,9 @@ class RemoteHandlers:
         key = await asyncio.to_thread(gateway_key, self._data_dir / "keys")
         where = drive.aggregate.sibling("model", drive.aggregate.key)
         token = mint(key, Grant(where, drive.attempt, asked.activation))
-        messages = messages_of(task, asked.activation)
-        body = remote.body_of(agent, asked, task, messages, state.fingerprint, state.deadline, gateway, token)
+        body = remote.body_of(
+            agent, asked, task, state.messages_asked, state.fingerprint, state.deadline, gateway, token
+        )
         own = await self._key_of(state)
         headers = {"accept": "application/json", **({"authorization": f"Bearer {own}"} if own else {})}
         begin = {**headers, "content-type": "application/json", "idempotency-key": asked.idempotency_key}

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from actors.budget import sentence
-from actors.harness import commands, compaction, losses, nudging, task_calls
-from actors.harness.activations import next_input
+from actors.harness import commands, compaction, further, losses, nudging, task_calls
 from actors.harness.core import note, opened, unsupported
 from actors.harness.state import BoxView, SessionState, Summary, ToolSlot
 from gym_bus.event_log import Draft
@@ -181,6 +180,8 @@ class SessionMachine:
         """Say what to append now."""
         if state.is_closed:
             return ()
+        if refused := further.refusals(state):
+            return refused
         if state.is_active and now >= self._deadline(state):
             message = f"the session was not finished after {state.agent.timeout_s:g} s"
             failure = Failure(kind="agent_timeout", message=message)
@@ -190,7 +191,7 @@ class SessionMachine:
         if state.evidence:
             return self._close(state, state.evidence)
         if state.course.is_between:
-            return (Draft(next_input(state.request.task, state.course), state.activation_id),)
+            return further.go_on(state, now)
         if state.stop_reason and not state.slots:
             return nudging.refuse(state) or (self._complete(state, state.stop_reason),)
         if state.slots and state.is_at_last_step:
@@ -267,7 +268,7 @@ class SessionMachine:
         if state.failure:
             return [*effects, SettleCall(f"settle-{state.turn + 1}", state.turn + 1)] if state.open_call else effects
         if state.course.is_between:
-            return effects
+            return [*effects, *further.waiting(state)]
         effects.append(Alarm("deadline", self._deadline(state)))
         if not state.stop_reason and not state.slots:
             effects.append(CallModel(f"model-{state.turn + 1}", state.turn + 1))
@@ -290,11 +291,10 @@ def _with(state: SessionState, **changes: object) -> SessionState:
 
 def _taken(state: SessionState, event: Envelope, data: ActivationStarted) -> SessionState:
     """Go on with the whole conversation and what is new in it."""
-    course = state.course.begun(data.activation, data.fingerprint)
-    if course == state.course:
+    taken = further.begun(state, event, data)
+    if taken is state:
         return state
-    new = {"messages": (*state.messages, *data.messages), "stop_reason": None, "turns_before": state.turn}
-    return _with(state, course=course, asked_at=event.recorded_at, **new)
+    return _with(taken, messages=(*state.messages, *data.messages), stop_reason=None, turns_before=state.turn)
 
 
 def _answered_by_model(state: SessionState, data: ModelCallCompleted) -> SessionState:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
+from actors.harness import further
 from actors.harness.core import OVERTIME_S, SHORTEST_S, SessionCore, note, opened, unsupported
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
@@ -120,6 +121,8 @@ class SolvingMachine:
         """Say what to append now."""
         if state.is_closed:
             return ()
+        if refused := further.refusals(state):
+            return refused
         if state.failure:
             return self._wind_up(state, state.failure)
         if state.evidence:

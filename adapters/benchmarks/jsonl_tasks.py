@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import pydantic_core
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, Strict, TypeAdapter, ValidationError
 
 from adapters.benchmarks import tested_tasks, tool_tasks
 from adapters.benchmarks.answers import INSTRUCTION, shown, tagged_answer
@@ -23,7 +23,7 @@ from schemas.config import JsonlTaskset
 from schemas.harnesses import Continuation
 from schemas.readiness import Install
 from schemas.tasks import FOLLOW_UPS_MAX, Evidence, FollowUp, Task, TaskInput
-from schemas.values import Message
+from schemas.values import Message, Seconds
 
 VERIFIER: Final = "math_verify"
 FINAL_ANSWER: Final = "####"
@@ -33,6 +33,7 @@ ANSWER_MAX_CHARACTERS: Final = 10_000
 """A longer answer is wrong: parsing it would take longer than it is worth."""
 
 FOLLOW_UPS: Final = TypeAdapter(Annotated[tuple[FollowUp, ...], Field(max_length=FOLLOW_UPS_MAX)])
+AWAITS: Final = TypeAdapter(Annotated[Seconds | None, Strict()])
 WANTED: Final = {
     "install": '{"command": …, "timeout_s": …}',
     "continuation": '{"mode": "resume_harness_session", "observations": […]}',
@@ -57,6 +58,7 @@ def load(config: JsonlTaskset) -> list[Task]:
         }
         more: dict[str, Any] = {
             "follow_ups": _follow_ups(row, path, number),
+            "awaits_input_s": _awaits(row, path, number),
             "continuation": _said(Continuation, "continuation", row, path, number),
         }
         if offer:
@@ -247,6 +249,15 @@ def _said(kind: type[Said], key: str, row: Mapping[str, Any], path: Path, number
         first = error.errors()[0]
         where = ".".join((key, *map(str, first["loc"])))
         raise BadTaskset(f"{path}:{number}: {where}: {first['msg']}; want {WANTED[key]}") from error
+
+
+def _awaits(row: Mapping[str, Any], path: Path, number: int) -> float | None:
+    """Return how long the row's session waits for inputs from outside, None if it does not."""
+    try:
+        return AWAITS.validate_python(row.get("awaits_input_s"))
+    except ValidationError as error:
+        msg = f"{path}:{number}: awaits_input_s: {error.errors()[0]['msg']}; want seconds, such as 600"
+        raise BadTaskset(msg) from error
 
 
 def _image(row: Mapping[str, Any], path: Path, number: int) -> str | None:

@@ -15,6 +15,7 @@ FOLDERS: Final = ("actors", "adapters", "projections", "providers", "schemas", "
 
 COMMANDS: Final = {
     "eval": ("gym_bus.cli.eval:group", "Run agents on tasks; watch, list, cancel and resume runs."),
+    "session": ("gym_bus.cli.session:group", "Give further inputs to sessions that wait for them."),
     "log": ("gym_bus.cli.log:group", "Show the events of a run, or follow them."),
     "sql": ("gym_bus.cli.sql:command", "Ask the projection of the log anything."),
     "bus": ("gym_bus.cli.bus:group", "Start, stop and look at the bus and its processes."),

@@ -2,9 +2,11 @@
 
 from schemas.events.aggregate import Claimed, RequestParked, Snapshot
 from schemas.events.cli import (
+    ActivationAsked,
     CollectorRequestRedriven,
     HarnessRequestRedriven,
     SandboxRequestRedriven,
+    SessionEndAsked,
     VerifierRequestRedriven,
 )
 from schemas.events.collector import (
@@ -32,8 +34,10 @@ from schemas.events.environment import (
 from schemas.events.harness import (
     ActivationCompleted,
     ActivationFailed,
+    ActivationRefused,
     ActivationStarted,
     CheckpointRequested,
+    InputEnded,
     SandboxCloseRequested,
     SandboxGiveBackRequested,
     SandboxLendRequested,
@@ -82,8 +86,10 @@ from schemas.events.sandbox import (
 from schemas.events.verifier import GradingRequested, VerdictFailed, VerdictIssued
 
 __all__ = [
+    "ActivationAsked",
     "ActivationCompleted",
     "ActivationFailed",
+    "ActivationRefused",
     "ActivationStarted",
     "AgentNudged",
     "BudgetExhausted",
@@ -98,6 +104,7 @@ __all__ = [
     "GradingFailed",
     "GradingRequested",
     "HarnessRequestRedriven",
+    "InputEnded",
     "LaunchEnded",
     "LaunchFailed",
     "LaunchLost",
@@ -140,6 +147,7 @@ __all__ = [
     "SandboxRequestRefused",
     "SandboxRequested",
     "SessionClosed",
+    "SessionEndAsked",
     "SessionFailed",
     "SessionRequested",
     "Snapshot",

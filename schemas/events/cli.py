@@ -1,4 +1,4 @@
-"""What the command line asks of any kind of actor: to try a parked request again. Written by `cli`."""
+"""What the command line says beside asking for runs: to try a parked request again, and further inputs. Written by `cli`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from schemas.base import Event
+from schemas.values import Message
 
 
 class RequestRedriven(Event):
@@ -46,6 +47,25 @@ class VerifierRequestRedriven(RequestRedriven):
 
     TYPE: ClassVar[str] = "verifier_request_redriven.v1"
     TO: ClassVar[str | None] = "verifier"
+
+
+class ActivationAsked(Event):
+    """Somebody gives a session its `activation`-th input; `messages` is all that is new in it.
+
+    Whether it is taken the session says: with `ActivationStarted`, with `ActivationRefused`, or not at all where the same was taken.
+    """
+
+    TYPE: ClassVar[str] = "activation_asked.v1"
+
+    activation: int
+    fingerprint: str
+    messages: tuple[Message, ...]
+
+
+class SessionEndAsked(Event):
+    """Somebody says that a session gets no further input: once nothing is under way, it is closed."""
+
+    TYPE: ClassVar[str] = "session_end_asked.v1"
 
 
 REDRIVEN: Final[Mapping[str, type[RequestRedriven]]] = {

@@ -146,6 +146,24 @@ class ActivationStarted(Event):
     messages: tuple[Message, ...]
 
 
+class ActivationRefused(Event):
+    """A session does not take an input that somebody gave it by the event `asked_id`; `reason` says why. It uses up no number."""
+
+    TYPE: ClassVar[str] = "activation_refused.v1"
+
+    asked_id: str
+    activation: int
+    reason: str
+
+
+class InputEnded(Event):
+    """A session that waited for a further input gets none: none came in time, or somebody said so. Its last answer is what counts."""
+
+    TYPE: ClassVar[str] = "input_ended.v1"
+
+    by: Literal["asked", "timeout"]
+
+
 class ActivationCompleted(Event):
     """The agent has dealt with one input; `evidence` is of this activation alone, its turns too.
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from actors.harness.activations import fingerprint_of
 from gym_bus import boundary
+from gym_bus.memory_bus import Faults
 from providers.models.base import ModelAnswer, ModelCall
 from schemas.config import Retries, SimpleAgent
 from schemas.events import (
@@ -27,6 +27,7 @@ from schemas.events import (
     SessionRequested,
     ToolCallCompleted,
 )
+from schemas.tasks import fingerprint_of
 from tests.fault.memory_run import Outcome, run_disturbed
 from tests.fault.test_checkpoints import BOUNDARIES, Story, shell
 from tests.fault.test_kill_every_boundary import NAMES, NEEDS_A_LOSS
@@ -55,6 +56,26 @@ def test_kill_at_boundary(name: str, what: str, tmp_path: Path) -> None:
         assert outcome.kills == 1, "the boundary was not hit"
         assert outcome.table == undisturbed().table
         assert outcome.finished == undisturbed().finished
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in NEEDS_A_LOSS])
+def test_kill_while_somebody_gives_the_inputs(name: str, tmp_path: Path) -> None:
+    """What is said from outside comes to what the same inputs of a task come to, wherever the host is killed."""
+    hits = undisturbed().hits[name]
+    for nth in [hits // 2 or 1] if COARSE > 1 else sorted({1, hits // 3 or 1, 2 * hits // 3 or 1}):
+        targets = [(name, nth)]
+        outcome = run_disturbed(tmp_path / f"ledger-{nth}", targets, follow_ups=2, from_outside=True)
+        assert outcome.kills == 1, "the boundary was not hit"
+        assert outcome.table == undisturbed().table
+        assert outcome.finished == undisturbed().finished
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_inputs_through_a_bad_network(seed: int, tmp_path: Path) -> None:
+    """Lost acknowledgements, lost live messages and double deliveries: each input is taken once."""
+    faults = Faults(seed=seed, ack_lost=0.03, live_lost=0.1 * (seed % 2), delivered_twice=0.1 * (seed > 1))
+    outcome = run_disturbed(tmp_path / "ledger", faults=faults, hosts=2, follow_ups=2, from_outside=True)
+    assert outcome.table == undisturbed().table
 
 
 def played(model: FakeModel, *, follow_ups: int = 1, **changes: Any) -> tuple[RunFinished, World]:

@@ -48,6 +48,7 @@ _TASK: Final = TaskInput(
     messages=(Message(role="user", content=ODD_TEXT),),
     follow_ups=((Message(role="user", content="And now?"),),),
     continuation=Continuation(mode="resume_harness_session", observations=("trajectory",)),
+    awaits_input_s=600.0,
     hands_in="files",
     tools=(TaskTool(name="note", description=ODD_TEXT, parameters={"type": "object"}),),
     grants=(ToolGrant(name="task_tools", kind="http", required=False),),
@@ -254,6 +255,10 @@ _ALL: Final[tuple[Event, ...]] = (
     ),
     events.ToolCallRejected(call_id="c1", turn=2, index=1, message=ODD_TEXT),
     events.SandboxCloseRequested(number=2),
+    events.ActivationAsked(activation=2, fingerprint="0f" * 32, messages=(Message(role="user", content=ODD_TEXT),)),
+    events.ActivationRefused(asked_id="ev-1", activation=3, reason="activation 3 is out of order: the next one is 2"),
+    events.InputEnded(by="timeout"),
+    events.SessionEndAsked(),
     events.ActivationStarted(activation=2, fingerprint="0f" * 32, messages=(Message(role="user", content=ODD_TEXT),)),
     events.ContextCompacted(
         number=2,

@@ -13,7 +13,6 @@ from actors.harness.activations import (
     begun_with,
     fingerprint_of,
     is_last,
-    next_input,
 )
 from schemas.tasks import Evidence, TaskInput
 from schemas.values import Failure, Message
@@ -90,10 +89,10 @@ def test_the_record_is_cumulative() -> None:
     assert answered().record() == ()
 
 
-def test_inputs_come_from_the_task_in_order() -> None:
-    """What ends a session early is a limit that would stop the next activation too."""
-    started = next_input(TASK, answered())
-    assert (started.activation, started.messages, started.fingerprint) == (2, SECOND, TWO)
+def test_which_activation_is_the_last() -> None:
+    """What ends a session early is a limit that would stop the next activation too; one that waits has no last one."""
+    waiting = TASK.model_copy(update={"awaits_input_s": 60.0})
+    assert (is_last(waiting, 2, ANSWER), is_last(waiting, 2, ANSWER.replaced(stop_reason="max_steps"))) == (False, True)
     assert (is_last(TASK, 1, ANSWER), is_last(TASK, 2, ANSWER)) == (False, True)
     assert is_last(TASK, 1, ANSWER.replaced(stop_reason="budget:model_calls"))
     assert is_last(TASK, 1, ANSWER.replaced(stop_reason="max_steps"))

@@ -44,6 +44,7 @@ SUBCOMMANDS = {
     "bus": ("up", "down", "status"),
     "gateway": ("up", "down", "status"),
     "dlq": ("list", "redrive"),
+    "session": ("say", "end", "show"),
 }
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from actors.harness.activations import fingerprint_of
 from actors.harness.core import OVERTIME_S
 from actors.harness.launched import NAMELESS, LaunchedState
 from adapters.harnesses.table import HARNESSES
@@ -32,7 +31,7 @@ from schemas.events import (
 )
 from schemas.harnesses import CodexAgent, MiniSweAgent, ToldItem
 from schemas.sandboxes import Bubblewrap, Checkpoints
-from schemas.tasks import TaskInput
+from schemas.tasks import TaskInput, fingerprint_of
 from schemas.values import BlobRef, Failure, Message
 from tests.support.examples import AT
 from tests.support.machine_case import Case, envelope
@@ -58,7 +57,7 @@ def ran(launch: str = "go", replies: int = 3, session: str | None = "s-1", **set
 
 def kept(**changes: Any) -> Case[LaunchedState]:
     """Return a session whose first activation is about to be completed."""
-    case = launched(task=TASK, **changes).given(*ran())
+    case = launched(**{"task": TASK, **changes}).given(*ran())
     return case.given(("keep", case.decided[0]), SAVED)
 
 

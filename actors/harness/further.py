@@ -1,0 +1,129 @@
+"""Further inputs of any session: those of its task, and those that somebody gives from outside while it waits for them.
+
+A session says of each that is given whether it takes it. What it took before, by number and fingerprint, it does not take again: the
+answer is in its log. Nothing is remembered elsewhere, so all of it holds for whoever takes the session over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from actors.harness.activations import Begin, Refused
+from gym_bus.event_log import Draft
+from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
+from schemas.base import Frozen
+from schemas.envelope import Envelope
+from schemas.events import ActivationAsked, ActivationRefused, ActivationStarted, InputEnded, SessionEndAsked
+from schemas.tasks import FOLLOW_UPS_MAX, fingerprint_of
+from schemas.values import Message
+
+if TYPE_CHECKING:
+    from actors.harness.core import SessionCore
+
+Core = TypeVar("Core", bound="SessionCore")
+OFFERED_MAX: Final = 16
+"""So many inputs may wait to be judged; what comes beyond is not heard."""
+
+HEARD_MAX: Final = 1024
+"""An event may be heard more than once; of so many it is known."""
+
+
+class Offered(Frozen):
+    """An input that somebody gave from outside, by the event `asked_id`."""
+
+    asked_id: str
+    activation: int
+    fingerprint: str
+    messages: tuple[Message, ...]
+
+
+def note(state: Core, event: Envelope) -> Core:
+    """Fold what was said of further inputs."""
+    data = event.data
+    match data:
+        case ActivationAsked() if event.event_id not in state.heard and len(state.offered) < OFFERED_MAX:
+            given = Offered(
+                asked_id=event.event_id,
+                activation=data.activation,
+                fingerprint=data.fingerprint,
+                messages=data.messages,
+            )
+            is_taken = not isinstance(state.course.judged(given.activation, given.fingerprint), Begin | Refused)
+            heard = (*state.heard, event.event_id)[-HEARD_MAX:]
+            return state.replaced(heard=heard, offered=state.offered if is_taken else (*state.offered, given))
+        case ActivationRefused():
+            return state.replaced(offered=tuple(one for one in state.offered if one.asked_id != data.asked_id))
+        case SessionEndAsked():
+            return state.replaced(is_enough=True)
+        case InputEnded() if state.course.is_between and state.evidence is None:
+            answer = state.course.taken[-1].answer
+            return state.replaced(is_enough=True, evidence=state.course.whole(answer) if answer else None)
+        case _:
+            return state
+
+
+def begun(state: Core, event: Envelope, data: ActivationStarted) -> Core:
+    """Note that the next input is taken; the same state if it is not."""
+    course = state.course.begun(data.activation, data.fingerprint)
+    if course == state.course:
+        return state
+    left = tuple(
+        one for one in state.offered if (one.activation, one.fingerprint) != (data.activation, data.fingerprint)
+    )
+    return state.replaced(course=course, asked_at=event.recorded_at, messages_asked=data.messages, offered=left)
+
+
+def refusals(state: SessionCore) -> Sequence[Draft]:
+    """State what is not taken of the inputs that were given."""
+    return [
+        Draft(ActivationRefused(asked_id=one.asked_id, activation=one.activation, reason=reason), one.asked_id)
+        for one in state.offered
+        if (reason := _why_not(state, one))
+    ]
+
+
+def _why_not(state: SessionCore, given: Offered) -> str | None:
+    judged = state.course.judged(given.activation, given.fingerprint)
+    if isinstance(judged, Refused):
+        return judged.reason
+    if not isinstance(judged, Begin):
+        return None
+    task = state.request.task
+    own = len(task.follow_ups)
+    reasons = {
+        "the session takes no further input: it ends": state.failure or state.evidence or state.is_enough,
+        f"activation {given.activation} is the task's own: it has {own} follow_ups": given.activation <= own + 1,
+        "the session waits for no input from outside: its task has no awaits_input_s": task.awaits_input_s is None,
+        f"a session takes {FOLLOW_UPS_MAX + 1} inputs at most": given.activation > FOLLOW_UPS_MAX + 1,
+        "the fingerprint is not that of the input": given.fingerprint != fingerprint_of(given.messages),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def go_on(state: SessionCore, now: datetime) -> Sequence[Draft]:
+    """Take the next input, if there is one: the task's own first; end the session if there will be none."""
+    task, index = state.request.task, state.activation + 1
+    if state.activation <= len(task.follow_ups):
+        messages = task.follow_ups[index - 2]
+        started = ActivationStarted(activation=index, fingerprint=fingerprint_of(messages), messages=messages)
+        return (Draft(started, state.activation_id),)
+    for one in state.offered:
+        if isinstance(state.course.judged(one.activation, one.fingerprint), Begin) and not state.is_enough:
+            started = ActivationStarted(activation=index, fingerprint=one.fingerprint, messages=one.messages)
+            return (Draft(started, one.asked_id),)
+    if state.is_enough or now >= _until(state):
+        return (Draft(InputEnded(by="asked" if state.is_enough else "timeout"), state.activation_id),)
+    return ()
+
+
+def waiting(state: SessionCore) -> Sequence[Effect]:
+    """Say what must be going on between two activations: somebody may say something, until the time is over."""
+    if state.activation <= len(state.request.task.follow_ups):
+        return ()
+    return (AwaitAnswer("answers"), Alarm("input", _until(state)))
+
+
+def _until(state: SessionCore) -> datetime:
+    return (state.waits_since or state.asked_at) + timedelta(seconds=state.request.task.awaits_input_s or 0)
