@@ -182,6 +182,7 @@ def test_a_used_output_path_and_a_changed_configuration(shared: RealRun) -> None
 # -- the machine ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_the_port_of_the_bus_is_taken(run: RealRun) -> None:
     """The port, and what to do, within seconds; once it is free everything comes up by itself, with the whole log."""
     path = str(write_sums(run.directory / "sums.jsonl", 2))
@@ -201,6 +202,7 @@ def test_the_port_of_the_bus_is_taken(run: RealRun) -> None:
     assert [e.event_id for e in run.events()] == [e.event_id for e in events]
 
 
+@pytest.mark.alone
 def test_the_store_is_locked_by_another_process(run: RealRun) -> None:
     """Two servers never run on one store; the holder is named within seconds."""
     lock = run.data_dir / "bus" / "lock"
@@ -242,6 +244,7 @@ def test_without_bubblewrap(run: RealRun) -> None:
 # -- the model -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.alone
 def test_nobody_at_the_models_address(run: RealRun) -> None:
     """Said at once, with the address; nothing is started."""
     with socket.socket() as unused:

@@ -175,6 +175,7 @@ async def test_output_that_hides_its_middle_says_so(red: RedAgent) -> None:
     assert len(done.output.encode()) <= 262_144
 
 
+@pytest.mark.alone
 async def test_time_is_taken_outside(red: RedAgent) -> None:
     """8, 19: a command that ignores every signal and leaves children behind ends when we say, and we say how long it took."""
     began = time.monotonic()

@@ -121,6 +121,7 @@ async def test_binary_output(box: RoughBox, command: str) -> None:
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.alone
 async def test_a_fork_bomb(kind: str, box: RoughBox, bomb: str) -> None:
     """Bounded where processes are; where they are not a bomb has an end of its own."""
     if kind in RUN_AS_US:

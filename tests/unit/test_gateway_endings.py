@@ -68,6 +68,7 @@ async def test_a_gateway_takes_nothing_from_itself() -> None:
         assert not place.events(ModelCallLost, ModelCallLate)
 
 
+@pytest.mark.alone
 async def test_a_log_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is asked of the backend then; the client hears so, and what is under way beside it is recorded when the log is back."""
     monkeypatch.setattr(exchange, "ASKED_WITHIN_S", 0.3)
