@@ -30,7 +30,7 @@ from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
 from adapters.harnesses.servers import LocalServer, McpServer
 from adapters.harnesses.table import HARNESSES, harness_of
-from schemas.harnesses import AcpAgent, AgentPackage
+from schemas.harnesses import AcpAgent, AgentPackage, PrimeAgent
 from tests.support.acp_agents import small
 
 TOKEN = "gbt.a-token.signed"
@@ -392,3 +392,19 @@ def test_whether_a_configured_agent_goes_on_is_said_by_whoever_configures_it() -
     check_resumes(small())
     with pytest.raises(Unsupported, match=r"set agent\.resumes=true"):
         check_resumes(small(resumes=False))
+
+
+def test_prime_agent_is_started_as_its_user_says() -> None:
+    """By its command, with the Python of its kernel if one is named, and a daemon of its own below its home."""
+    prime = PrimeAgent(command=("/opt/prime/run", "--fast"), kernel_python="/opt/prime/kernel/bin/python")
+    plan = plan_for(harness_of(prime), activation(resume="abc", extra_args=("--thinking", "low")))
+    words = " ".join(plan.argv)
+    assert (
+        "/opt/prime/run --fast --print --daemon-socket /tmp/agent/prime.sock --provider gym_bus --model some-model"
+        in words
+    )
+    assert words.endswith("--resume abc --thinking low")
+    assert plan.environment["PRIME_AGENT_KERNEL_PYTHON"] == "/opt/prime/kernel/bin/python"
+    model = json.loads(plan.files["/tmp/agent/.prime/agent/models.json"])["providers"]["gym_bus"]["models"][0]
+    assert (model["input"], model["compat"]) == (["text"], {"supportsDeveloperRole": False})
+    assert "PRIME_AGENT_KERNEL_PYTHON" not in plan_for(harness_of(PrimeAgent()), activation()).environment
