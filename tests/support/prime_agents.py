@@ -56,13 +56,11 @@ class Primed:
     shared: tuple[SharedDirectory, ...]
     version: str
 
-    def configured(self, directory: Path) -> tuple[str, str]:
-        """Write a run's configuration into a directory; return how the command line is told of it."""
+    def configured(self, directory: Path) -> tuple[str, str, str]:
+        """Write a run's configuration into a directory; return how the command line is told of it, whichever sandbox that names."""
         path = directory / "prime.yaml"
-        shared = [one.model_dump() for one in self.shared]
-        sandbox = {"type": "bubblewrap", "shared": shared}
-        path.write_text(json.dumps({"agent": self.agent.model_dump(mode="json"), "sandbox": sandbox}))
-        return ("--config", str(path))
+        path.write_text(json.dumps({"agent": self.agent.model_dump(mode="json")}))
+        return ("--config", str(path), f"sandbox.shared={json.dumps([one.model_dump() for one in self.shared])}")
 
 
 async def primed(programs: Path) -> Primed:
