@@ -28,6 +28,7 @@ from schemas.harnesses import (
     OpenCodeAgent,
     OracleAgent,
     PiAgent,
+    PrimeAgent,
     QwenCodeAgent,
     RemoteAgent,
     StrandsAgent,
@@ -396,6 +397,7 @@ AgentConfig = Annotated[
     | Annotated[ClineAgent, Tag("cline_agent")]
     | Annotated[HermesAgent, Tag("hermes_agent")]
     | Annotated[OpenClawAgent, Tag("openclaw_agent")]
+    | Annotated[PrimeAgent, Tag("prime_agent")]
     | Annotated[StrandsAgent, Tag("simple_strands_agent")]
     | Annotated[AcpAgent, Tag("acp_agent")]
     | Annotated[RemoteAgent, Tag("remote_agent")]

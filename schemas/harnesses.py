@@ -23,6 +23,7 @@ HarnessName = Literal[
     "openclaw_agent",
     "opencode_agent",
     "pi_agent",
+    "prime_agent",
     "qwen_code",
     "simple_strands_agent",
 ]
@@ -171,6 +172,17 @@ class OpenClawAgent(HarnessAgent):
     type: Literal["openclaw_agent"] = "openclaw_agent"
 
 
+class PrimeAgent(HarnessAgent):
+    """Prime Agent, started by `command`: in the sandbox's image, or in a directory that the sandbox is shown.
+
+    `kernel_python` is the Python in which it runs what its model writes, if it is not to look for one itself.
+    """
+
+    type: Literal["prime_agent"] = "prime_agent"
+    command: tuple[str, ...] = Field(default=("prime-agent",), min_length=1, max_length=256)
+    kernel_python: str | None = Field(default=None, min_length=1, max_length=4096)
+
+
 class AgentPackage(Frozen):
     """A package that holds an agent's program, in exactly this version; what it depends on is what there is when it is installed."""
 
@@ -236,6 +248,7 @@ Program = (
     | ClineAgent
     | HermesAgent
     | OpenClawAgent
+    | PrimeAgent
     | AcpAgent
 )
 """Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`, and one whose program a run's configuration brings."""

@@ -1,36 +1,42 @@
-"""Runs every agent's own program that there is through the usual run, one after the other, and says how each did: `make harness-check`.
+"""Runs every agent's own program that there is on one task, one after the other, and says how each did: `make harness-check`.
 
-The model is scripted: a command that fails, one that makes a file, the end; then, where the program can, the session goes on. What
-came of it is written to results/harness-check.json, and, if all were run and did well, into the table of docs/harnesses.md.
+Each is a whole run by the command line. The model is scripted: a command that fails, one that makes a file, a call of a tool that the
+task offers, the end; then, where the program can, the session goes on. What came of it is written to results/harness-check.json, and if
+all were run and did well into the table of docs/harnesses.md.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
 import json
 import logging
+import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-import pytest
 import structlog
 
 from adapters.harnesses.acp import ACP
-from adapters.harnesses.base import Harness
 from adapters.harnesses.gaps import KNOWN_GAPS
-from adapters.harnesses.joining import replies_of
-from adapters.harnesses.table import HARNESSES
-from adapters.harnesses.trajectory import ToolAsked
+from adapters.harnesses.joining import RecordedCall, join, recorded_calls
+from adapters.harnesses.prime import PRIME
+from adapters.harnesses.table import HARNESSES, harness_of, installed_for
+from adapters.harnesses.trajectory import Item, ToolDone
+from schemas.conversation import DialectName
+from schemas.envelope import Envelope
+from schemas.events import ActivationStarted, LaunchEnded, LaunchTold
+from tests.e2e.test_agent_programs import asked, model_at, rows
 from tests.support.acp_agents import opencode
-from tests.support.harness_place import ROOT, HarnessPlace, harness_place, session_of
-from tests.support.model_script import SCRIPTS, USUAL, ModelScript, backend_for
+from tests.support.configured_agents import configuration_of
+from tests.support.harness_place import PROGRAMS, ROOT, installed
+from tests.support.heard import heard
+from tests.support.noting import NOTED, noting
+from tests.support.prime_agents import primed
+from tests.support.real_run import RealRun
 
 RESULTS: Final = ROOT / "results" / "harness-check.json"
 PAGE: Final = ROOT / "docs" / "harnesses.md"
@@ -38,79 +44,124 @@ BEGIN: Final = "<!-- harness-check: made by `make harness-check` -->"
 END: Final = "<!-- /harness-check -->"
 WITHIN_S: Final = 1500.0
 """For one program, its installation included."""
+RUN_WITHIN_S: Final = 400.0
 AGAIN: Final = "Is it there?"
-ERROR_MAX: Final = 200
-CHECKED: Final = {**HARNESSES, ACP.name: ACP}
+ERROR_MAX: Final = 400
+CHECKED: Final = (*HARNESSES, ACP.name)
 """What is checked; agents that speak the Agent Client Protocol by one that does."""
-COLUMNS: Final = ("harness", "version", "dialect", "calls", "turns", "tool_calls", "gaps", "resumes", "wall_s", "ok")
+COLUMNS: Final = (
+    "harness", "version", "dialect", "calls", "turns", "tool_calls", "task_tool", "gaps", "resumes", "reward", "wall_s", "ok",
+)  # fmt: skip
 
 
 @dataclass
 class Row:
-    """How one program did. `turns` and `tool_calls` are what it told, `calls` what the model was asked."""
+    """How one program did in its first activation. `turns` and `tool_calls` are what it told, `calls` what the model was asked.
+
+    `task_tool` is how often the verifier executed the task's tool, `reward` its verdict.
+    """
 
     harness: str
     version: str
-    dialect: str
+    dialect: DialectName
     calls: int = 0
     turns: int = 0
     tool_calls: int = 0
+    task_tool: int = 0
     gaps: list[str] = field(default_factory=list)
     resumes: bool | None = None
-    session: str | None = None
+    reward: float | None = None
     wall_s: float = 0.0
     ok: bool = False
     error: str | None = None
 
 
-async def check(harness: Harness) -> Row:
+async def check(name: str) -> Row:
     """Return how a program did; whatever goes wrong is in its row."""
-    row = Row(harness.name, harness.packages[0].version, harness.dialect)
-    agent = opencode() if harness is ACP else None
-    model = ModelScript(backend_for(harness.dialect), SCRIPTS.get(harness.name, USUAL))
+    harness = installed_for(name)
+    row = Row(name, await version_of(name), harness.dialect)
     with tempfile.TemporaryDirectory(prefix="harness-check-", ignore_cleanup_errors=True) as directory:
+        run = RealRun(Path(directory), {"GYM_BUS_PROGRAMS_DIR": str(PROGRAMS)}, run_id=f"check{os.getpid()}")
         try:
-            async with asyncio.timeout(WITHIN_S), harness_place(harness, Path(directory), model, agent) as at:
-                with contextlib.redirect_stdout(io.StringIO()):
-                    problems = [*await usual_run(at, row), *(await resumed(at, row) if at.harness.resumes else ())]
-            row.error = "; ".join(problems)[:ERROR_MAX] or None
-        except pytest.skip.Exception as skipped:
-            row.error = f"no sandbox: {skipped}"
+            async with asyncio.timeout(WITHIN_S):
+                await installed(harness, run.directory, opencode().package if harness is ACP else None)
+                row.error = "; ".join(await problems_of(run, row))[:ERROR_MAX] or None
         except Exception as error:  # noqa: BLE001  its row says so, and the next one is run
             row.error = "; ".join(f"{type(one).__name__}: {one}" for one in leaves(error))[:ERROR_MAX]
+        finally:
+            await asyncio.to_thread(run.stop)
     row.ok = row.error is None
     return row
 
 
-async def usual_run(at: HarnessPlace, row: Row) -> list[str]:
-    """Do the usual run; return what is wrong with it."""
-    begun = time.monotonic()
-    receipt, account = await at.run()
-    row.wall_s = round(time.monotonic() - begun, 1)
-    row.session = session_of(account) if at.harness.resumes else None
-    row.calls = len(at.place.upstream.bodies)
-    row.turns = len(replies_of(account.items))
-    row.tool_calls = sum(isinstance(item, ToolAsked) for item in account.items)
-    row.gaps = sorted(at.joined(account).kinds)
+async def version_of(name: str) -> str:
+    """Return which version is run."""
+    if name == PRIME.name:
+        return (await primed(PROGRAMS)).version
+    return installed_for(name).packages[0].version
+
+
+async def problems_of(run: RealRun, row: Row) -> list[str]:
+    """Do the task; fill the row in, and return what is wrong with it."""
+    agent = row.harness
+    resumes = (harness_of(opencode()) if agent == ACP.name else HARNESSES[agent]).resumes
+    task = {
+        "id": "make-and-note",
+        "question": "Make hello.txt, then write down that it is made.",
+        "follow_ups": [AGAIN] if resumes else [],
+        "tools": ["note"],
+        "test_command": "grep -qx 'hello from here' hello.txt",
+        "artifacts": ["hello.txt"],
+    }
+    (run.directory / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    script, more = noting(agent), await configuration_of(agent, run.directory)
+    async with model_at(script.dialect, script) as (url, upstream):
+        done = await asyncio.to_thread(run.cli, *asked(run, agent, url, *more), timeout_s=RUN_WITHIN_S)
+    if done.returncode != 0:
+        return [f"the run ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-ERROR_MAX:]}"]
+    asked_of_model = [json.dumps(body) for body in upstream.bodies if "input" in body or "messages" in body]
+    return await asyncio.to_thread(found, run, row, asked_of_model, resumes=resumes)
+
+
+def found(run: RealRun, row: Row, asked_of_model: list[str], *, resumes: bool) -> list[str]:
+    """Fill the row in out of the log of a run that is over, and return what is wrong with it."""
+    launch, *further = rows(run, "select * from launches order by activation")
+    notes = rows(run, "select * from task_tool_calls")
+    events = run.events()
+    told, calls = first_activation(events)
+    (ended, *_) = [event.data for event in events if isinstance(event.data, LaunchEnded)]
+    (result,) = [json.loads(line) for line in (run.directory / "out" / "rollouts.jsonl").read_text().splitlines()]
+    row.turns, row.tool_calls, row.wall_s = launch["replies"], launch["tool_calls"], round(launch["duration_s"], 1)
+    row.task_tool = sum(note["state"] == "completed" and json.loads(note["record"]) == NOTED for note in notes)
+    row.calls, row.gaps, row.reward = len(calls), sorted(join(told, calls).kinds), result["reward"]
+    results = [item for item in told if isinstance(item, ToolDone)]
     problems = {
-        f"exit code {receipt.exit_code}": receipt.exit_code != 0,
+        f"exit code {launch['exit_code']}": launch["exit_code"] != 0,
+        "something of it was left": not all(one["is_clean"] for one in (launch, *further)),
+        f"the verdict is {row.reward}": row.reward != 1.0,
+        f"the task's tool was called {len(notes)} times": (row.task_tool, len(notes)) != (1, 1),
+        "what the tool said was not told": not any("Noted." in item.text for item in results),
+        "no command failed": not any(item.exit_code == 1 for item in results),
+        "no command succeeded": not any(item.exit_code == 0 for item in results),
         f"gaps are not those that are known: {', '.join(sorted(KNOWN_GAPS[row.harness]))}": row.gaps
         != sorted(KNOWN_GAPS[row.harness]),
-        f"records that nobody knows: {', '.join(account.unknown)}": bool(account.unknown),
-        "records that were not understood": any(faults.total for faults in account.faults),
-        f"it gave up: {account.failure}": account.failure is not None,
-        "the file was not made": await at.said("cat hello.txt") != "hello from here\n",
+        f"records that nobody knows: {', '.join(ended.unknown)}": bool(ended.unknown),
+        "records that were not understood": ended.faults > 0,
+        "the log does not hold together": run.cli("doctor").returncode != 0,
     }
+    if resumes:
+        later = asked_of_model[row.calls :]
+        row.resumes = bool(later) and AGAIN in later[0] and "hello from here" in later[0]
+        problems["the session did not go on"] = not row.resumes
     return [problem for problem, is_there in problems.items() if is_there]
 
 
-async def resumed(at: HarnessPlace, row: Row) -> list[str]:
-    """Go on with the session; return what is wrong with that."""
-    before = len(at.place.upstream.bodies)
-    receipt, _ = await at.run(prompt=AGAIN, resume=row.session)
-    bodies = [json.dumps(body) for body in at.place.upstream.bodies[before:]]
-    row.resumes = receipt.exit_code == 0 and bool(bodies) and AGAIN in bodies[0] and "hello from here" in bodies[0]
-    return [] if row.resumes else ["the session did not go on"]
+def first_activation(events: list[Envelope]) -> tuple[list[Item], list[RecordedCall]]:
+    """Return what the program told in its first activation, and what the gateway recorded."""
+    ends = next((event.sequence for event in events if isinstance(event.data, ActivationStarted)), None)
+    first = [event for event in events if ends is None or event.sequence < ends]
+    told = [heard(told) for event in first if isinstance(event.data, LaunchTold) for told in event.data.items]
+    return told, recorded_calls(first)
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
@@ -128,8 +179,8 @@ def table_of(rows: list[Row]) -> str:
     for row in rows:
         resumes = {True: "yes", False: "no", None: "not asked"}[row.resumes]
         cells = (
-            f"`{row.harness}`", row.version, row.dialect, row.calls, row.turns, row.tool_calls,
-            ", ".join(f"`{gap}`" for gap in row.gaps) or "none", resumes, f"{row.wall_s:.1f}", row.error or "yes",
+            f"`{row.harness}`", row.version, row.dialect, row.calls, row.turns, row.tool_calls, row.task_tool,
+            ", ".join(f"`{gap}`" for gap in row.gaps) or "none", resumes, row.reward, f"{row.wall_s:.1f}", row.error or "yes",
         )  # fmt: skip
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     return "\n".join(lines)
@@ -141,17 +192,17 @@ def main(names: list[str]) -> int:
         sys.stderr.write(f"harness-check: no such harness: {', '.join(sorted(unknown))}\n")
         return 2
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
-    rows: list[Row] = []
+    checked: list[Row] = []
     for name in names or CHECKED:
-        rows.append(asyncio.run(check(CHECKED[name])))
-        sys.stderr.write(f"{name}: {rows[-1].error or 'ok'}, {rows[-1].wall_s} s\n")
+        checked.append(asyncio.run(check(name)))
+        sys.stderr.write(f"{name}: {checked[-1].error or 'ok'}, {checked[-1].wall_s} s\n")
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    sys.stdout.write(table_of(rows) + "\n")
-    if not names and all(row.ok for row in rows):
+    RESULTS.write_text(json.dumps([asdict(row) for row in checked], indent=1) + "\n")
+    sys.stdout.write(table_of(checked) + "\n")
+    if not names and all(row.ok for row in checked):
         head, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{head}{BEGIN}\n\n{table_of(rows)}\n\n{END}{rest.partition(END)[2]}")
-    return 0 if all(row.ok for row in rows) else 1
+        PAGE.write_text(f"{head}{BEGIN}\n\n{table_of(checked)}\n\n{END}{rest.partition(END)[2]}")
+    return 0 if all(row.ok for row in checked) else 1
 
 
 if __name__ == "__main__":

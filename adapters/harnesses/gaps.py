@@ -48,6 +48,7 @@ KNOWN_GAPS: Final[dict[str, dict[GapKind, str]]] = {
         "duration_unknown": "it does not say how long a tool took",
         "matched_by_order": "it does not keep the backend's id of a reply",
     },
+    "prime_agent": {"arguments_rewritten": "it keeps arguments as parsed JSON"},
     "openclaw_agent": {"arguments_rewritten": "it keeps arguments as parsed JSON"},
     "hermes_agent": {
         "duration_unknown": "it does not say how long a tool took",

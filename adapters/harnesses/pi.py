@@ -38,36 +38,27 @@ EXITED: Final = re.compile(r"\n\nCommand exited with code (\d+)\s*$")
 SILENT: Final = frozenset({"model_change", "thinking_level_change", "label", "session_info", "custom"})
 
 
-def plan(activation: Activation) -> Plan:
-    """See `Harness.plan`."""
-    home = f"{activation.home}/.pi"
-    system = activation.system_prompt
-    flag = {"append": "--append-system-prompt", "replace": "--system-prompt"}
-    kept = [tool for tool in TOOLS if tool not in activation.withheld]
-    argv = (
-        activation.node, f"{activation.installed}/{SCRIPT}", "--print", "--model", f"gym_bus/{activation.model}",
-        *((flag[system.mode], system.text) if system else ()),
-        *(("--tools", ",".join(kept)) if activation.withheld else ()),
-        *(("--session", activation.resume) if activation.resume else ()), *activation.extra_args,
-    )  # fmt: skip
-    model = {
-        "id": activation.model,
-        "reasoning": False,
-        "contextWindow": activation.context_tokens,
-        "maxTokens": activation.max_output_tokens,
-    }
-    provider = {
-        "baseUrl": f"{activation.base_url}/v1",
-        "api": "openai-completions",
-        "apiKey": NO_KEY,
-        "models": [model],
-    }
-    settings = {
+SETTINGS: Final = json.dumps(
+    {
         "enableInstallTelemetry": False,
         "quietStartup": True,
         "compaction": {"enabled": False},
         "retry": {"enabled": True, "maxRetries": 2},
     }
+)
+PROVIDER: Final = "gym_bus"
+
+
+def plan(activation: Activation) -> Plan:
+    """See `Harness.plan`."""
+    home = f"{activation.home}/.pi"
+    kept = [tool for tool in TOOLS if tool not in activation.withheld]
+    argv = (
+        activation.node, f"{activation.installed}/{SCRIPT}", "--print", "--model", f"{PROVIDER}/{activation.model}",
+        *words_for_the_system_prompt(activation),
+        *(("--tools", ",".join(kept)) if activation.withheld else ()),
+        *(("--session", activation.resume) if activation.resume else ()), *activation.extra_args,
+    )  # fmt: skip
     variables = {"PI_CODING_AGENT_DIR": home, "PI_OFFLINE": "1", "PI_TELEMETRY": "0", "PI_SKIP_VERSION_CHECK": "1"}
     servers = {
         server.name: {**entry_of(server), "timeout": round(server.waits_s), "exposure": "direct"}
@@ -78,12 +69,37 @@ def plan(activation: Activation) -> Plan:
         environment=environment_of(activation, variables),
         traces=(Trace(f"{home}/sessions/*/*{activation.resume or ''}.jsonl", reader),),
         files={
-            f"{home}/models.json": json.dumps({"providers": {"gym_bus": provider}}),
-            f"{home}/settings.json": json.dumps(settings),
+            f"{home}/models.json": models_of(activation),
+            f"{home}/settings.json": SETTINGS,
             **({f"{home}/mcp.json": json.dumps({"mcpServers": servers})} if servers else {}),
         },
         stdin=activation.prompt,
     )
+
+
+def words_for_the_system_prompt(activation: Activation) -> tuple[str, ...]:
+    """Return the arguments that add to its system prompt, or take its place."""
+    system = activation.system_prompt
+    flag = {"append": "--append-system-prompt", "replace": "--system-prompt"}
+    return (flag[system.mode], system.text) if system else ()
+
+
+def models_of(activation: Activation, **more: object) -> str:
+    """Return the file that says where its model is; `more` is said of the model beside the usual."""
+    model = {
+        "id": activation.model,
+        "reasoning": False,
+        "contextWindow": activation.context_tokens,
+        "maxTokens": activation.max_output_tokens,
+        **more,
+    }
+    provider = {
+        "baseUrl": f"{activation.base_url}/v1",
+        "api": "openai-completions",
+        "apiKey": NO_KEY,
+        "models": [model],
+    }
+    return json.dumps({"providers": {PROVIDER: provider}})
 
 
 def reader() -> LineReader:

@@ -17,9 +17,10 @@ from adapters.harnesses.mini_swe import MINI_SWE
 from adapters.harnesses.openclaw import OPENCLAW
 from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
+from adapters.harnesses.prime import PRIME, with_command
 from adapters.harnesses.qwen import QWEN
 from adapters.harnesses.strands import STRANDS
-from schemas.harnesses import AcpAgent, Program
+from schemas.harnesses import AcpAgent, PrimeAgent, Program
 
 HARNESSES: Final[dict[str, Harness]] = {
     harness.name: harness
@@ -37,13 +38,20 @@ HARNESSES: Final[dict[str, Harness]] = {
         CLINE,
         HERMES,
         OPENCLAW,
+        PRIME,
     )
 }
 
 
 def harness_of(agent: Program) -> Harness:
     """Return the harness of a configured agent."""
-    return with_agent(agent) if isinstance(agent, AcpAgent) else HARNESSES[agent.type]
+    match agent:
+        case AcpAgent():
+            return with_agent(agent)
+        case PrimeAgent():
+            return with_command(agent)
+        case _:
+            return HARNESSES[agent.type]
 
 
 def installed_for(name: str) -> Harness:

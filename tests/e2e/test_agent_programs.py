@@ -18,6 +18,7 @@ from starlette.routing import Mount, Route
 from adapters.harnesses.table import HARNESSES, installed_for
 from providers.dialects.catalog import DIALECTS
 from schemas.conversation import DialectName, Reply
+from tests.support.configured_agents import configuration_of
 from tests.support.harness_place import PROGRAMS
 from tests.support.model_script import FAILING, LAST_WORDS, MAKING, SCRIPTS, USUAL, ModelScript, backend_for
 from tests.support.real_run import RealRun
@@ -107,7 +108,8 @@ async def test_a_program_does_a_task(run: RealRun, name: str) -> None:
     dialect = backend_for(HARNESSES[name].dialect)
     script = ModelScript(dialect, SCRIPTS.get(name, USUAL))
     async with model_at(dialect, script) as (url, upstream):
-        done = await asyncio.to_thread(run.cli, *asked(run, name, url, "num_repeats=2"), timeout_s=400)
+        more = await configuration_of(name, run.directory)
+        done = await asyncio.to_thread(run.cli, *asked(run, name, url, "num_repeats=2", *more), timeout_s=400)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 planned = 2 scored" in done.stdout
     results = [json.loads(line) for line in (run.directory / "out/rollouts.jsonl").read_text().splitlines()]

@@ -20,7 +20,8 @@ from providers.dialects.catalog import DIALECTS
 from providers.dialects.unfolding import unfold
 from schemas.conversation import DialectName, Reply
 from tests.e2e.test_agent_programs import asked, model_at, rows
-from tests.support.acp_agents import configured, small
+from tests.support.acp_agents import small
+from tests.support.configured_agents import configuration_of
 from tests.support.model_script import SCRIPTS, USUAL, ModelScript, backend_for
 from tests.support.real_run import REPOSITORY, RealRun
 
@@ -120,7 +121,7 @@ async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, na
     A key that is refused concerns all: it pauses the run.
     """
     dialect = backend_for(installed_for(name).dialect)
-    configuration = configured(run.directory, small()) if name == "acp_agent" else ()
+    configuration = await configuration_of(name, run.directory, small())
     script = ModelScript(dialect, SCRIPTS.get(name, USUAL))
     async with model_at(dialect, FailingModel(dialect, script)) as (url, upstream):
         limit_s = SLOW.get(name, LIMIT_S)

@@ -35,7 +35,7 @@ from tests.bench.stage import Stage, stage
 from tests.e2e.test_agent_programs import asked as command_line
 from tests.e2e.test_agent_programs import model_at, rows
 from tests.e2e.test_killed_programs import CODEX, HOSTS, PI, SETTINGS, config, ended, killed, left_of, questions
-from tests.support.acp_agents import configured, opencode
+from tests.support.configured_agents import configuration_of
 from tests.support.real_run import REPOSITORY, RealRun
 from tests.support.two_inputs import MAKING_SECOND, SECOND_INPUT, TwoInputs, write_two_inputs
 from tests.support.upstream import Upstream
@@ -61,14 +61,21 @@ async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
         "codex_agent",
         *(
             pytest.param(name, marks=pytest.mark.harness)
-            for name in ("pi_agent", "claude_code_agent", "opencode_agent", "simple_strands_agent", "acp_agent")
+            for name in (
+                "pi_agent",
+                "claude_code_agent",
+                "opencode_agent",
+                "simple_strands_agent",
+                "prime_agent",
+                "acp_agent",
+            )
         ),
     ],
 )
 async def test_a_program_is_given_a_further_input(run: RealRun, name: str) -> None:
     """Its own session goes on: the model sees all that was said before, and each turn is told once, with its activation."""
     dialect = installed_for(name).dialect
-    more = configured(run.directory, opencode()) if name == "acp_agent" else ()
+    more = await configuration_of(name, run.directory)
     async with model_at(dialect, TwoInputs(dialect)) as (url, upstream):
         done = await asyncio.to_thread(run.cli, *command_line(run, name, url, *more), timeout_s=400)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.harnesses.table import HARNESSES, installed_for
 from tests.e2e.test_agent_programs import asked, model_at, rows, write_task
-from tests.support.acp_agents import configured, opencode
+from tests.support.configured_agents import configuration_of
 from tests.support.engine import USER, python_image
 from tests.support.model_script import SCRIPTS, USUAL, ModelScript, backend_for
 from tests.support.real_run import REPOSITORY, RealRun
@@ -39,7 +39,7 @@ async def run(tmp_path: Path, image: str) -> AsyncIterator[RealRun]:
 async def test_a_program_does_a_task_in_a_container(run: RealRun, image: str, name: str) -> None:
     """Through the door to the gateway, without a network, as a user without rights; its files are graded in a fresh container."""
     dialect = backend_for(installed_for(name).dialect)
-    more = configured(run.directory, opencode()) if name == "acp_agent" else ()
+    more = await configuration_of(name, run.directory)
     script = ModelScript(dialect, SCRIPTS.get(name, USUAL))
     container = ("sandbox.type=docker", f"sandbox.image={image}", f"sandbox.user={USER}")
     async with model_at(dialect, script) as (url, upstream):

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from adapters.harnesses.table import HARNESSES
-from schemas.conversation import Request, Tool, ToolUse
 from tests.e2e.test_agent_programs import asked, model_at, rows
-from tests.support.acp_agents import configured, opencode, small
-from tests.support.model_script import FAILING, HAND_IN, MAKING, ModelScript, backend_for
+from tests.support.acp_agents import opencode, small
+from tests.support.configured_agents import configuration_of
+from tests.support.noting import NOTED, NotingScript, noting
 from tests.support.real_run import REPOSITORY, RealRun
 
-NOTED: Final = "the file is made"
 TASK: Final = {
     "id": "make-and-note",
     "question": "Make hello.txt, then write down that it is made.",
@@ -26,26 +24,6 @@ TASK: Final = {
     "tool_data": {"price": {"table": {"tea": "3"}}},
     "expected_records": {"note": [NOTED]},
 }
-
-
-@dataclass(frozen=True)
-class NotingScript(ModelScript):
-    """Calls the tool `note`, whatever the harness calls it, where the command is what is noted; by the shell if it is no tool there."""
-
-    def _call(self, call_id: str, request: Request, command: str) -> ToolUse:
-        offered = [tool for tool in request.tools or () if isinstance(tool, Tool)]
-        found = next((tool for tool in offered if tool.name.endswith("note")), None)
-        if command != NOTED:
-            return super()._call(call_id, request, command)
-        arguments = json.dumps({"text": NOTED})
-        if found is None:
-            return super()._call(call_id, request, f"gym-tool note '{arguments}'")
-        return ToolUse(id=call_id, name=found.name, arguments=arguments, namespace=found.namespace)
-
-
-def script_of(name: str) -> NotingScript:
-    last = (HAND_IN,) if name == "mini_swe_agent" else ()
-    return NotingScript(backend_for(HARNESSES[name].dialect), (f"{FAILING}; exit 1", MAKING, NOTED, *last))
 
 
 @pytest.fixture
@@ -74,7 +52,8 @@ def results(run: RealRun) -> list[dict[str, Any]]:
 )
 async def test_a_program_calls_a_tool_of_its_task(run: RealRun, name: str) -> None:
     """A command that fails, one that succeeds, the tool: it is called once, in a pair of events, and the verdict is 1."""
-    await check_the_note(run, name, script_of(name), by_mcp="mcp" in HARNESSES[name].grants)
+    more = await configuration_of(name, run.directory)
+    await check_the_note(run, name, noting(name), *more, by_mcp="mcp" in HARNESSES[name].grants)
 
 
 @pytest.mark.harness
@@ -82,8 +61,8 @@ async def test_a_program_calls_a_tool_of_its_task(run: RealRun, name: str) -> No
 async def test_an_agent_by_the_protocol_calls_a_tool_of_its_task(run: RealRun, tools_by: str) -> None:
     """OpenCode is given the task's server with its session; the small agent, which has no client for it, the command."""
     agent = opencode() if tools_by == "mcp" else small(tools_by="command")
-    script = NotingScript("chat", (f"{FAILING}; exit 1", MAKING, NOTED))
-    await check_the_note(run, "acp_agent", script, *configured(run.directory, agent), by_mcp=tools_by == "mcp")
+    more = await configuration_of("acp_agent", run.directory, agent)
+    await check_the_note(run, "acp_agent", noting("acp_agent"), *more, by_mcp=tools_by == "mcp")
 
 
 async def check_the_note(run: RealRun, name: str, script: NotingScript, *more: str, by_mcp: bool) -> None:

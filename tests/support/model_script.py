@@ -23,8 +23,18 @@ from schemas.conversation import (
     ToolUse,
 )
 
-SHELLS: Final = ("bash", "Bash", "shell", "exec_command", "exec", "run_commands", "run_shell_command", "terminal")
-COMMAND_FIELDS: Final = ("command", "cmd", "commands")
+SHELLS: Final = (
+    "bash",
+    "Bash",
+    "shell",
+    "exec_command",
+    "exec",
+    "run_commands",
+    "run_shell_command",
+    "terminal",
+    "ipython",
+)
+COMMAND_FIELDS: Final = ("command", "cmd", "commands", "code")
 FAILING: Final = "ls /no/such/place"
 MAKING: Final = "echo hello from here > hello.txt && cat hello.txt"
 HAND_IN: Final = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
@@ -103,7 +113,7 @@ def arguments_of(tool: Tool, command: str) -> str:
     schema = tool.parameters or {}
     properties: dict[str, Any] = schema.get("properties", {})
     field = next(name for name in COMMAND_FIELDS if name in properties)
-    filled: dict[str, Any] = {field: command}
+    filled: dict[str, Any] = {field: f"%%bash\n{command}" if field == "code" else command}
     for name in schema.get("required", ()):
         filled.setdefault(name, 10_000 if properties[name].get("type") in {"number", "integer"} else "Look around")
     return json.dumps(filled)

@@ -28,15 +28,18 @@ async def shared_with(
 ) -> tuple[SharedDirectory, ...]:
     """Install what `harness` needs, and return what its sandbox is to be shown: itself at `/opt/gym-bus/<name>`, Node at `…/node`.
 
-    A `package` that a run's configuration names is installed too, and shown at `…/program`.
+    One without packages is its user's own, and nothing is installed for it. A `package` that a run's configuration names is installed
+    too, and shown at `…/program`.
     `python` is the version of the sandbox's Python, by default that of this host's /usr/bin/python3. Raises `InstallFailed`.
     """
-    ecosystems = {harness.packages[0].ecosystem, *((package.ecosystem,) if package else ())}
+    ecosystems = {one.ecosystem for one in (*harness.packages[:1], *((package,) if package else ()))}
     node = await install(NODE, home) if "npm" in ecosystems else None
     if "pypi" in ecosystems:
         python = python or _python_of("/usr/bin/python3")
-    own = await install(pinned(harness, python or ""), home, node)
-    shared = [SharedDirectory(source=str(own), at=f"{PLACES}/{harness.name}")]
+    shared: list[SharedDirectory] = []
+    if harness.packages:
+        own = await install(pinned(harness, python or ""), home, node)
+        shared.append(SharedDirectory(source=str(own), at=f"{PLACES}/{harness.name}"))
     if package:
         chosen = Chosen("program", package.ecosystem, package.name, package.version, python or "")
         shared.append(SharedDirectory(source=str(await install(chosen, home, node)), at=f"{PLACES}/program"))

@@ -26,6 +26,7 @@ from schemas.events import LaunchEnded, LaunchSettled
 from schemas.harnesses import ToldItem
 from schemas.tasks import Evidence
 from schemas.values import Failure
+from tests.support.heard import heard
 
 WORK: tuple[Item, ...] = (
     SessionNamed("s"),
@@ -151,6 +152,7 @@ def test_every_kind_is_told() -> None:
     last = told(items[-1])
     assert (len(last.text or ""), last.is_cut) == (TEXT_MAX_CHARS, True)
     assert told(ToolAsked("c", "bash", '{"a": 1}')).text == '{"a": 1}'
+    assert tuple(map(heard, map(told, items[:-1]))) == items[:-1], "what is short is kept as it was"
 
 
 @pytest.mark.parametrize(

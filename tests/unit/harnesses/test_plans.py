@@ -31,7 +31,16 @@ from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.pi import PI
 from adapters.harnesses.servers import LocalServer, McpServer
 from adapters.harnesses.table import HARNESSES, harness_of
-from schemas.harnesses import RESUMED, AcpAgent, AgentPackage, CodexAgent, Continuation, HermesAgent, Program
+from schemas.harnesses import (
+    RESUMED,
+    AcpAgent,
+    AgentPackage,
+    CodexAgent,
+    Continuation,
+    HermesAgent,
+    PrimeAgent,
+    Program,
+)
 from tests.support.acp_agents import small
 
 TOKEN = "gbt.a-token.signed"
@@ -411,3 +420,19 @@ def test_what_is_not_told_is_refused_before_a_sandbox_is_made(
     wanted = Continuation(mode="resume_harness_session", observations=asked_for)
     with pytest.raises(Unsupported, match=words) if words else nullcontext():
         check_continues(agent, wanted)
+
+
+def test_prime_agent_is_started_as_its_user_says() -> None:
+    """By its command, with the Python of its kernel if one is named, and a daemon of its own below its home."""
+    prime = PrimeAgent(command=("/opt/prime/run", "--fast"), kernel_python="/opt/prime/kernel/bin/python")
+    plan = plan_for(harness_of(prime), activation(resume="abc", extra_args=("--thinking", "low")))
+    words = " ".join(plan.argv)
+    assert (
+        "/opt/prime/run --fast --print --daemon-socket /tmp/agent/prime.sock --provider gym_bus --model some-model"
+        in words
+    )
+    assert words.endswith("--resume abc --thinking low")
+    assert plan.environment["PRIME_AGENT_KERNEL_PYTHON"] == "/opt/prime/kernel/bin/python"
+    model = json.loads(plan.files["/tmp/agent/.prime/agent/models.json"])["providers"]["gym_bus"]["models"][0]
+    assert (model["input"], model["compat"]) == (["text"], {"supportsDeveloperRole": False})
+    assert "PRIME_AGENT_KERNEL_PYTHON" not in plan_for(harness_of(PrimeAgent()), activation()).environment

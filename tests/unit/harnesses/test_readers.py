@@ -23,6 +23,7 @@ from adapters.harnesses import (
     openclaw,
     opencode,
     pi,
+    prime,
     qwen,
     strands,
 )
@@ -70,6 +71,8 @@ READERS: Final[dict[str, Callable[[], Reader]]] = {
     "opencode.stdout.jsonl": opencode.reader,
     "pi.refused.session.jsonl": pi.reader,
     "pi.session.jsonl": pi.reader,
+    "prime.refused.session.jsonl": prime.reader,
+    "prime.session.jsonl": prime.reader,
     "qwen.refused.stdout.jsonl": qwen.reader,
     "qwen.stdout.jsonl": qwen.reader,
     "strands.refused.stdout.jsonl": strands.reader,
@@ -92,6 +95,7 @@ WHOLE: Final = (
     "cline.stdout.jsonl",
     "mini_swe.trajectory.json",
     "pi.session.jsonl",
+    "prime.session.jsonl",
 )
 """Those that tell a whole run of the usual script."""
 
@@ -146,7 +150,7 @@ def test_a_whole_run(name: str) -> None:
     assert isinstance(items[-1], ReplyDone if name.startswith("gemini_cli") else Finished)
 
 
-@pytest.mark.parametrize("name", [*WHOLE[:12], "codex.stdout.jsonl", "pi.session.jsonl"])
+@pytest.mark.parametrize("name", [*WHOLE[:12], "codex.stdout.jsonl", "pi.session.jsonl", "prime.session.jsonl"])
 def test_the_sessions_id_comes_first(name: str) -> None:
     assert isinstance(read(name, content_of(name))[0][0], SessionNamed)
 
