@@ -26,11 +26,13 @@ from schemas.harnesses import (
     NopAgent,
     OpenClawAgent,
     OpenCodeAgent,
+    OpenHandsAgent,
     OracleAgent,
     PiAgent,
     QwenCodeAgent,
     RemoteAgent,
     StrandsAgent,
+    Terminus2Agent,
 )
 from schemas.loops import BrowsecompAgent, CompactingAgent, OwnLoop
 from schemas.readiness import Install
@@ -396,6 +398,8 @@ AgentConfig = Annotated[
     | Annotated[ClineAgent, Tag("cline_agent")]
     | Annotated[HermesAgent, Tag("hermes_agent")]
     | Annotated[OpenClawAgent, Tag("openclaw_agent")]
+    | Annotated[OpenHandsAgent, Tag("openhands")]
+    | Annotated[Terminus2Agent, Tag("terminus_2_agent")]
     | Annotated[StrandsAgent, Tag("simple_strands_agent")]
     | Annotated[AcpAgent, Tag("acp_agent")]
     | Annotated[RemoteAgent, Tag("remote_agent")]

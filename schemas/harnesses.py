@@ -22,9 +22,11 @@ HarnessName = Literal[
     "mini_swe_agent",
     "openclaw_agent",
     "opencode_agent",
+    "openhands",
     "pi_agent",
     "qwen_code",
     "simple_strands_agent",
+    "terminus_2_agent",
 ]
 """The names of `adapters.harnesses.table.HARNESSES`, and of an agent that a run's configuration brings."""
 
@@ -160,6 +162,18 @@ class OpenClawAgent(HarnessAgent):
     type: Literal["openclaw_agent"] = "openclaw_agent"
 
 
+class OpenHandsAgent(HarnessAgent):
+    """OpenHands."""
+
+    type: Literal["openhands"] = "openhands"
+
+
+class Terminus2Agent(HarnessAgent):
+    """Terminus-2."""
+
+    type: Literal["terminus_2_agent"] = "terminus_2_agent"
+
+
 class AgentPackage(Frozen):
     """A package that holds an agent's program, in exactly this version; what it depends on is what there is when it is installed."""
 
@@ -225,6 +239,8 @@ Program = (
     | ClineAgent
     | HermesAgent
     | OpenClawAgent
+    | OpenHandsAgent
+    | Terminus2Agent
     | AcpAgent
 )
 """Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`, and one whose program a run's configuration brings."""

@@ -30,7 +30,7 @@ from adapters.harnesses.table import HARNESSES
 from adapters.harnesses.trajectory import ToolAsked
 from tests.support.acp_agents import opencode
 from tests.support.harness_place import ROOT, HarnessPlace, harness_place, session_of
-from tests.support.model_script import SCRIPTS, USUAL, ModelScript, backend_for
+from tests.support.model_script import backend_for, script_for
 
 RESULTS: Final = ROOT / "results" / "harness-check.json"
 PAGE: Final = ROOT / "docs" / "harnesses.md"
@@ -67,7 +67,7 @@ async def check(harness: Harness) -> Row:
     """Return how a program did; whatever goes wrong is in its row."""
     row = Row(harness.name, harness.packages[0].version, harness.dialect)
     agent = opencode() if harness is ACP else None
-    model = ModelScript(backend_for(harness.dialect), SCRIPTS.get(harness.name, USUAL))
+    model = script_for(harness.name, backend_for(harness.dialect))
     with tempfile.TemporaryDirectory(prefix="harness-check-", ignore_cleanup_errors=True) as directory:
         try:
             async with asyncio.timeout(WITHIN_S), harness_place(harness, Path(directory), model, agent) as at:

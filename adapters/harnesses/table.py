@@ -16,9 +16,11 @@ from adapters.harnesses.kilo import KILO
 from adapters.harnesses.mini_swe import MINI_SWE
 from adapters.harnesses.openclaw import OPENCLAW
 from adapters.harnesses.opencode import OPENCODE
+from adapters.harnesses.openhands import OPENHANDS
 from adapters.harnesses.pi import PI
 from adapters.harnesses.qwen import QWEN
 from adapters.harnesses.strands import STRANDS
+from adapters.harnesses.terminus_2 import TERMINUS_2
 from schemas.harnesses import AcpAgent, Program
 
 HARNESSES: Final[dict[str, Harness]] = {
@@ -37,6 +39,8 @@ HARNESSES: Final[dict[str, Harness]] = {
         CLINE,
         HERMES,
         OPENCLAW,
+        OPENHANDS,
+        TERMINUS_2,
     )
 }
 
