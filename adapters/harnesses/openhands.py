@@ -136,7 +136,7 @@ OPENHANDS: Final = Harness(
     packages=(Package("pypi", "openhands-sdk", "1.58.2"), Package("pypi", "openhands-tools", "1.58.2")),
     dialect="chat",
     plan=plan,
-    tokens=Tokens(has_prefix=True, arguments="verbatim", sends_thoughts=True),
+    tokens=Tokens(has_prefix=True, arguments="verbatim", sends_thoughts=False),
     needs_python=("3.12", "3.13"),
     system_prompts=frozenset({"append", "replace"}),
     withholds=frozenset({"terminal", "file_editor", "task_tracker", "think"}),

@@ -48,7 +48,7 @@ class Telling:
         self._lines = lines
         self._llm = llm
         self._begun: dict[str, float] = {}
-        self.steps = 0
+        self.error: str | None = None
 
     def tell(self, kind: str, **facts: Any) -> None:
         """Print a line."""
@@ -88,7 +88,7 @@ class Telling:
             case AgentErrorEvent():
                 self._done(event, event.error, is_error=True)
             case ConversationErrorEvent():
-                self.tell("failed", message=f"{event.code}: {event.detail}"[:4000])
+                self.error = f"{event.code}: {event.detail}"
             case _:
                 pass
 
@@ -178,7 +178,9 @@ def main(path: str) -> int:
         telling.tell("failed", message=f"{type(error).__name__}: {error}"[:4000])
         return 1
     if status != ConversationExecutionStatus.FINISHED:
-        telling.tell("failed", message=f"OpenHands stopped: {status.value}")
+        message = telling.error or f"OpenHands stopped: {status.value}"
+        is_bound = message.startswith("MaxIterations")
+        telling.tell("failed", message=f"max_steps: {message}"[:4000] if is_bound else message[:4000])
         return 1
     telling.tell("finished", reason=status.value)
     return 0
