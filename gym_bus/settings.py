@@ -46,6 +46,7 @@ class Settings(Frozen):
     gateway_port: int = Field(default=0, ge=0, le=65535)
     default_host: str | None = None
     programs_dir: Path | None = None
+    agent_python: Path | None = None
 
     @model_validator(mode="after")
     def _lease_within_ack_wait(self) -> Self:

@@ -26,12 +26,14 @@ from schemas.harnesses import (
     NopAgent,
     OpenClawAgent,
     OpenCodeAgent,
+    OpenHandsAgent,
     OracleAgent,
     PiAgent,
     PrimeAgent,
     QwenCodeAgent,
     RemoteAgent,
     StrandsAgent,
+    Terminus2Agent,
 )
 from schemas.loops import BrowsecompAgent, CompactingAgent, OwnLoop
 from schemas.readiness import Install
@@ -398,6 +400,8 @@ AgentConfig = Annotated[
     | Annotated[HermesAgent, Tag("hermes_agent")]
     | Annotated[OpenClawAgent, Tag("openclaw_agent")]
     | Annotated[PrimeAgent, Tag("prime_agent")]
+    | Annotated[OpenHandsAgent, Tag("openhands")]
+    | Annotated[Terminus2Agent, Tag("terminus_2_agent")]
     | Annotated[StrandsAgent, Tag("simple_strands_agent")]
     | Annotated[AcpAgent, Tag("acp_agent")]
     | Annotated[RemoteAgent, Tag("remote_agent")]

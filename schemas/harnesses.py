@@ -22,10 +22,12 @@ HarnessName = Literal[
     "mini_swe_agent",
     "openclaw_agent",
     "opencode_agent",
+    "openhands",
     "pi_agent",
     "prime_agent",
     "qwen_code",
     "simple_strands_agent",
+    "terminus_2_agent",
 ]
 """The names of `adapters.harnesses.table.HARNESSES`, and of an agent that a run's configuration brings."""
 
@@ -183,6 +185,18 @@ class PrimeAgent(HarnessAgent):
     kernel_python: str | None = Field(default=None, min_length=1, max_length=4096)
 
 
+class OpenHandsAgent(HarnessAgent):
+    """OpenHands."""
+
+    type: Literal["openhands"] = "openhands"
+
+
+class Terminus2Agent(HarnessAgent):
+    """Terminus-2."""
+
+    type: Literal["terminus_2_agent"] = "terminus_2_agent"
+
+
 class AgentPackage(Frozen):
     """A package that holds an agent's program, in exactly this version; what it depends on is what there is when it is installed."""
 
@@ -249,6 +263,8 @@ Program = (
     | HermesAgent
     | OpenClawAgent
     | PrimeAgent
+    | OpenHandsAgent
+    | Terminus2Agent
     | AcpAgent
 )
 """Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`, and one whose program a run's configuration brings."""

@@ -141,8 +141,8 @@ def found(run: RealRun, row: Row, asked_of_model: list[str], *, resumes: bool) -
         f"the verdict is {row.reward}": row.reward != 1.0,
         f"the task's tool was called {len(notes)} times": (row.task_tool, len(notes)) != (1, 1),
         "what the tool said was not told": not any("Noted." in item.text for item in results),
-        "no command failed": not any(item.exit_code == 1 for item in results),
-        "no command succeeded": not any(item.exit_code == 0 for item in results),
+        "no command failed": not any(ended_with(item, 1, "No such file or directory") for item in results),
+        "no command succeeded": not any(ended_with(item, 0, "hello from here") for item in results),
         f"gaps are not those that are known: {', '.join(sorted(KNOWN_GAPS[row.harness]))}": row.gaps
         != sorted(KNOWN_GAPS[row.harness]),
         f"records that nobody knows: {', '.join(ended.unknown)}": bool(ended.unknown),
@@ -154,6 +154,11 @@ def found(run: RealRun, row: Row, asked_of_model: list[str], *, resumes: bool) -
         row.resumes = bool(later) and AGAIN in later[0] and "hello from here" in later[0]
         problems["the session did not go on"] = not row.resumes
     return [problem for problem, is_there in problems.items() if is_there]
+
+
+def ended_with(result: ToolDone, code: int, words: str) -> bool:
+    """Say whether a command ended with `code`; of a program that tells no exit codes, whether its output has the words."""
+    return words in result.text if result.exit_code is None else result.exit_code == code
 
 
 def first_activation(events: list[Envelope]) -> tuple[list[Item], list[RecordedCall]]:

@@ -60,10 +60,10 @@ class Activation:
     """One input that a harness works on, and where; all paths are the machine's.
 
     `base_url` is the gateway's for this activation, with the token in its path and without `/v1`. `home` is the harness's own storage,
-    which outlives the launch; `installed`, `node` and `program` are where `installing`'s directories are shown. `withheld` are tools,
-    by the harness's own names; `resume` is the id of a session in `home` to go on with. With a `tool_command` its shell finds
-    `gym-tool`. `skills` is a directory of the machine, a directory a skill, which is copied to where the harness looks for them.
-    `variables` are the task's, for the environment of all commands.
+    which outlives the launch; `installed`, `node`, `program` and `brought_python` are where `installing`'s directories are shown.
+    `withheld` are tools, by the harness's own names; `resume` is the id of a session in `home` to go on with. With a `tool_command` its
+    shell finds `gym-tool`. `skills` is a directory of the machine, a directory a skill, which is copied to where the harness looks for
+    them. `variables` are the task's, for the environment of all commands.
     """
 
     prompt: str
@@ -75,6 +75,7 @@ class Activation:
     node: str = "/opt/gym-bus/node"
     program: str = "/opt/gym-bus/program"
     python: str = "/usr/bin/python3"
+    brought_python: str = "/opt/gym-bus/python/bin/python3"
     system_prompt: SystemPrompt | None = None
     withheld: tuple[str, ...] = ()
     mcp: tuple[Server, ...] = ()
@@ -136,8 +137,9 @@ class Tokens:
 class Harness:
     """One harness. `plan` may rely on what `plan_for` has checked: that only what it declares is asked of it.
 
-    `finds_skills` if it tells its model of those in `SKILLS`. A server of one of the
-    `taken_names` would be taken for something of its own.
+    `needs_python` are versions of Python, the best one first, of which one is brought along; without any it does with the sandbox's.
+    `finds_skills` if it tells its model of those in `SKILLS`. A server of one of the `taken_names` would be taken for something of
+    its own.
     """
 
     name: str
@@ -146,6 +148,7 @@ class Harness:
     plan: Callable[[Activation], Plan]
     tokens: Tokens
     needs_node: bool = False
+    needs_python: tuple[str, ...] = ()
     system_prompts: frozenset[Literal["append", "replace"]] = frozenset()
     withholds: frozenset[str] = frozenset()
     grants: frozenset[Literal["model", "mcp", "http"]] = frozenset({"model"})

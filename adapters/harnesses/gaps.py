@@ -49,6 +49,7 @@ KNOWN_GAPS: Final[dict[str, dict[GapKind, str]]] = {
         "matched_by_order": "it does not keep the backend's id of a reply",
     },
     "prime_agent": {"arguments_rewritten": "it keeps arguments as parsed JSON"},
+    "openhands": {},
     "openclaw_agent": {"arguments_rewritten": "it keeps arguments as parsed JSON"},
     "hermes_agent": {
         "duration_unknown": "it does not say how long a tool took",
@@ -59,6 +60,10 @@ KNOWN_GAPS: Final[dict[str, dict[GapKind, str]]] = {
         "arguments_rewritten": "it keeps arguments as parsed JSON",
         "matched_by_order": "it does not keep the backend's id of a reply",
         "prompt_missing": "it does not repeat what it was asked",
+    },
+    "terminus_2_agent": {
+        "calls_differ": "the model says in words what is to be typed, and is offered no tools",
+        "end_unknown": "what is typed into a terminal has no exit code",
     },
     "simple_strands_agent": {
         "arguments_rewritten": "it keeps arguments as parsed JSON",

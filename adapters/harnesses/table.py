@@ -16,10 +16,12 @@ from adapters.harnesses.kilo import KILO
 from adapters.harnesses.mini_swe import MINI_SWE
 from adapters.harnesses.openclaw import OPENCLAW
 from adapters.harnesses.opencode import OPENCODE
+from adapters.harnesses.openhands import OPENHANDS
 from adapters.harnesses.pi import PI
 from adapters.harnesses.prime import PRIME, with_command
 from adapters.harnesses.qwen import QWEN
 from adapters.harnesses.strands import STRANDS
+from adapters.harnesses.terminus_2 import TERMINUS_2
 from schemas.harnesses import AcpAgent, PrimeAgent, Program
 
 HARNESSES: Final[dict[str, Harness]] = {
@@ -39,6 +41,8 @@ HARNESSES: Final[dict[str, Harness]] = {
         HERMES,
         OPENCLAW,
         PRIME,
+        OPENHANDS,
+        TERMINUS_2,
     )
 }
 

@@ -20,7 +20,7 @@ from providers.dialects.catalog import DIALECTS
 from schemas.conversation import DialectName, Reply
 from tests.support.configured_agents import configuration_of
 from tests.support.harness_place import PROGRAMS
-from tests.support.model_script import FAILING, LAST_WORDS, MAKING, SCRIPTS, USUAL, ModelScript, backend_for
+from tests.support.model_script import FAILING, MAKING, ModelScript, backend_for, script_for
 from tests.support.real_run import RealRun
 from tests.support.upstream import Answer, Upstream, served
 
@@ -106,7 +106,7 @@ def rows(run: RealRun, query: str) -> list[dict[str, Any]]:
 async def test_a_program_does_a_task(run: RealRun, name: str) -> None:
     """It is launched once; what it tells is in the log while it runs; each reply is a recorded call; its files are graded."""
     dialect = backend_for(HARNESSES[name].dialect)
-    script = ModelScript(dialect, SCRIPTS.get(name, USUAL))
+    script = script_for(name, dialect)
     async with model_at(dialect, script) as (url, upstream):
         more = await configuration_of(name, run.directory)
         done = await asyncio.to_thread(run.cli, *asked(run, name, url, "num_repeats=2", *more), timeout_s=400)
@@ -123,7 +123,7 @@ async def test_a_program_does_a_task(run: RealRun, name: str) -> None:
     commands = [row["text"] for row in told if row["kind"] == "tool_asked"]
     assert [FAILING in commands[0], MAKING in commands[1]] == [True, True]
     said = [row["text"] for row in told if row["kind"] == "said" and row["name"] == "assistant"]
-    assert said[-1] == (LAST_WORDS if len(script.commands) < 3 else "Step 3.")
+    assert said[-1] == script.last_words
     calls = rows(run, "select rollout_id, count(*) as n from model_calls group by all order by all")
     assert [row["n"] for row in calls] == [3, 3]
     assert sum("input" in body or "messages" in body for body in upstream.bodies) == 6

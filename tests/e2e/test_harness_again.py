@@ -16,7 +16,7 @@ from schemas.events import ModelCallCompleted, ModelCallRecalled
 from tests.support.configured_agents import place_of
 from tests.support.gateway_place import KEY
 from tests.support.harness_place import HOME, WORKSPACE
-from tests.support.model_script import SCRIPTS, USUAL, ModelScript, backend_for
+from tests.support.model_script import backend_for, script_for
 
 IN_EVERY_RUN = ("codex_agent", "pi_agent")
 
@@ -31,7 +31,7 @@ IN_EVERY_RUN = ("codex_agent", "pi_agent")
 async def test_a_second_launch_asks_nothing_new(name: str, tmp_path: Path) -> None:
     """All of its calls are answered from the log, and it ends as it did."""
     harness = HARNESSES[name]
-    script = ModelScript(backend_for(harness.dialect), SCRIPTS.get(name, USUAL))
+    script = script_for(name, backend_for(harness.dialect))
     async with place_of(harness, tmp_path, script) as at:
         first, _ = await at.run()
         asked = len(at.place.upstream.bodies)

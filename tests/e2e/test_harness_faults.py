@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from schemas.conversation import DialectName, Reply
 from tests.e2e.test_agent_programs import asked, model_at, rows
 from tests.support.acp_agents import small
 from tests.support.configured_agents import configuration_of
-from tests.support.model_script import SCRIPTS, USUAL, ModelScript, backend_for
+from tests.support.model_script import ModelScript, backend_for, script_for
 from tests.support.real_run import REPOSITORY, RealRun
 
 pytestmark = pytest.mark.harness
@@ -38,7 +39,7 @@ FAULTS: Final = {
 }
 """What each is to be called in the end, whichever program met it; some still try again when their time is over."""
 LIMIT_S: Final = 45
-SLOW: Final = {"opencode_agent": 120}
+SLOW: Final = {"opencode_agent": 120, "openhands": 150, "terminus_2_agent": 150}
 """Those that need more, as four of them start at once."""
 GRACE_S: Final = 15
 CALLS_MAX: Final = 400
@@ -88,7 +89,7 @@ class FailingModel:
             case "silent":
                 return StreamingResponse(silent(), media_type="text/event-stream")
             case _:
-                return ModelScript(self.dialect, (self.script.commands[0], SUICIDE))(body)
+                return replace(self.script, commands=(self.script.commands[0], SUICIDE))(body)
 
 
 async def cut(reply: Reply, dialect: DialectName, body: dict[str, Any]) -> AsyncIterator[bytes]:
@@ -122,7 +123,7 @@ async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, na
     """
     dialect = backend_for(installed_for(name).dialect)
     configuration = await configuration_of(name, run.directory, small())
-    script = ModelScript(dialect, SCRIPTS.get(name, USUAL))
+    script = script_for(name, dialect)
     async with model_at(dialect, FailingModel(dialect, script)) as (url, upstream):
         limit_s = SLOW.get(name, LIMIT_S)
         more = ("retries.max_attempts=1", f"agent.timeout_s={limit_s}", "num_samples_in_parallel=4")

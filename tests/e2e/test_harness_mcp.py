@@ -17,6 +17,7 @@ from adapters.harnesses.hermes import HERMES
 from adapters.harnesses.kilo import KILO
 from adapters.harnesses.openclaw import OPENCLAW
 from adapters.harnesses.opencode import OPENCODE
+from adapters.harnesses.openhands import OPENHANDS
 from adapters.harnesses.pi import PI
 from adapters.harnesses.qwen import QWEN
 from adapters.harnesses.servers import LocalServer, McpServer
@@ -30,7 +31,7 @@ from tests.support.upstream import served_on
 
 PORT = 8091
 LARGE = pytest.mark.harness
-THE_LARGE = (CLAUDE_CODE, OPENCODE, KILO, COPILOT, QWEN, GEMINI, CLINE, HERMES, OPENCLAW)
+THE_LARGE = (CLAUDE_CODE, OPENCODE, KILO, COPILOT, QWEN, GEMINI, CLINE, HERMES, OPENCLAW, OPENHANDS)
 LOUD = LocalServer("loud", "python3", ("-c", SCRIPT))
 DEAD = LocalServer("dead", "sh", ("-c", "echo no licence >&2; exit 3"))
 each = pytest.mark.parametrize(

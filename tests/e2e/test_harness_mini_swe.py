@@ -11,24 +11,20 @@ from adapters.harnesses.base import SystemPrompt
 from adapters.harnesses.mini_swe import MINI_SWE
 from adapters.harnesses.trajectory import Finished
 from tests.support.harness_place import check_the_usual_run, harness_place
-from tests.support.model_script import FAILING, MAKING, ModelScript
 
 pytestmark = pytest.mark.harness
-
-HAND_IN = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-SCRIPT = ModelScript("chat", commands=(f"{FAILING}; exit 1", MAKING, HAND_IN))
 
 
 async def test_two_commands_and_the_one_that_hands_in(tmp_path: Path) -> None:
     """All turns are told and joined to the recorded calls; how long commands took is not."""
-    async with harness_place(MINI_SWE, tmp_path, SCRIPT) as at:
+    async with harness_place(MINI_SWE, tmp_path) as at:
         account = await check_the_usual_run(at)
         assert account.items[-1] == Finished("Submitted")
 
 
 async def test_another_system_prompt(tmp_path: Path) -> None:
     """What looks like a template of its own stays what it is."""
-    async with harness_place(MINI_SWE, tmp_path, SCRIPT) as at:
+    async with harness_place(MINI_SWE, tmp_path) as at:
         words = 'You are {{ terse }}, "very".'
         await at.run(system_prompt=SystemPrompt(words, "replace"))
         assert at.place.upstream.bodies[0]["messages"][0] == {"role": "system", "content": words}

@@ -13,7 +13,7 @@ from adapters.harnesses.table import HARNESSES, installed_for
 from tests.e2e.test_agent_programs import asked, model_at, rows, write_task
 from tests.support.configured_agents import configuration_of
 from tests.support.engine import USER, python_image
-from tests.support.model_script import SCRIPTS, USUAL, ModelScript, backend_for
+from tests.support.model_script import backend_for, script_for
 from tests.support.real_run import REPOSITORY, RealRun
 
 pytestmark = pytest.mark.harness
@@ -40,7 +40,7 @@ async def test_a_program_does_a_task_in_a_container(run: RealRun, image: str, na
     """Through the door to the gateway, without a network, as a user without rights; its files are graded in a fresh container."""
     dialect = backend_for(installed_for(name).dialect)
     more = await configuration_of(name, run.directory)
-    script = ModelScript(dialect, SCRIPTS.get(name, USUAL))
+    script = script_for(name, dialect)
     container = ("sandbox.type=docker", f"sandbox.image={image}", f"sandbox.user={USER}")
     async with model_at(dialect, script) as (url, upstream):
         done = await asyncio.to_thread(run.cli, *asked(run, name, url, *container, *more), timeout_s=400)

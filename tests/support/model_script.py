@@ -39,8 +39,6 @@ FAILING: Final = "ls /no/such/place"
 MAKING: Final = "echo hello from here > hello.txt && cat hello.txt"
 HAND_IN: Final = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 USUAL: Final = (f"{FAILING}; exit 1", MAKING)
-SCRIPTS: Final[dict[str, tuple[str, ...]]] = {"mini_swe_agent": (*USUAL, HAND_IN)}
-"""What the model does where the usual two commands are not enough: this one ends with a command."""
 LAST_WORDS: Final = "The file hello.txt is there now."
 THOUGHT: Final = "I look around first."
 USAGE: Final = TokenUsage(input_tokens=100, output_tokens=10)
@@ -58,6 +56,11 @@ class ModelScript:
     dialect: DialectName
     commands: tuple[str, ...] = USUAL
     last: str = LAST_WORDS
+
+    @property
+    def last_words(self) -> str:
+        """Return what the model says last."""
+        return self.last
 
     def __call__(self, body: dict[str, Any]) -> Reply:
         """Return the answer to a request in the script's dialect."""
@@ -90,6 +93,54 @@ class CallingScript(ModelScript):
     def _call(self, call_id: str, request: Request, command: str) -> ToolUse:
         name, words = command.split(" ", 1)
         return call_of(request, call_id, name, text=words)
+
+
+@dataclass(frozen=True)
+class HandingIn(ModelScript):
+    """The usual script; the last command is the end, and so the model has no last words."""
+
+    @property
+    def last_words(self) -> str:
+        """See `ModelScript`."""
+        return f"Step {len(self.commands)}."
+
+
+@dataclass(frozen=True)
+class TypingScript(ModelScript):
+    """Types `commands`, a reply each, in words as Terminus-2 wants them; with the last it says that it is done, and then again."""
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        """See `ModelScript`."""
+        request = DIALECTS[self.dialect].read_request(body)
+        done = sum(turn.role == "assistant" for turn in request.turns)
+        thoughts: tuple[Part, ...] = (self._thought(),) if not done else ()
+        return self._reply(f"reply{done}", (*thoughts, Text(text=self._words(done))))
+
+    @property
+    def last_words(self) -> str:
+        """See `ModelScript`."""
+        return self._words(len(self.commands))
+
+    def _words(self, done: int) -> str:
+        typed = [{"keystrokes": f"{command}\n", "duration": 1.0} for command in self.commands[done : done + 1]]
+        is_complete = done + 1 >= len(self.commands)
+        return json.dumps(
+            {"analysis": f"Step {done + 1}.", "plan": self.last, "commands": typed, "task_complete": is_complete}
+        )
+
+
+def script_for(name: str, dialect: DialectName) -> ModelScript:
+    """Return the usual script as a harness can be told it: a command that fails, one that makes a file, the end."""
+    in_one_shell = (f"({FAILING}; exit 1)", MAKING)  # which has to outlive the first
+    match name:
+        case "mini_swe_agent":
+            return HandingIn(dialect, (*USUAL, HAND_IN))
+        case "openhands":
+            return ModelScript(dialect, in_one_shell)
+        case "terminus_2_agent":
+            return TypingScript(dialect, in_one_shell)
+        case _:
+            return ModelScript(dialect)
 
 
 def call_of(request: Request, call_id: str, name: str, **arguments: str) -> ToolUse:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from adapters.harnesses.table import installed_for
 from schemas.conversation import Request, Tool, ToolUse
-from tests.support.model_script import HAND_IN, USUAL, ModelScript, backend_for
+from tests.support.model_script import ModelScript, TypingScript, backend_for, script_for
 
 NOTED: Final = "the file is made"
+ARGUMENTS: Final = json.dumps({"text": NOTED})
+BY_SHELL: Final = f"gym-tool note '{ARGUMENTS}'"
 
 
 @dataclass(frozen=True)
@@ -20,15 +22,16 @@ class NotingScript(ModelScript):
     def _call(self, call_id: str, request: Request, command: str) -> ToolUse:
         if command != NOTED:
             return super()._call(call_id, request, command)
-        arguments = json.dumps({"text": NOTED})
         offered = [tool for tool in request.tools or () if isinstance(tool, Tool)]
         found = next((tool for tool in offered if tool.name.endswith("note")), None)
         if found is None:
-            return super()._call(call_id, request, f"gym-tool note '{arguments}'")
-        return ToolUse(id=call_id, name=found.name, arguments=arguments, namespace=found.namespace)
+            return super()._call(call_id, request, BY_SHELL)
+        return ToolUse(id=call_id, name=found.name, arguments=ARGUMENTS, namespace=found.namespace)
 
 
-def noting(name: str) -> NotingScript:
-    """Return the script for a harness; mini-swe-agent ends with a command."""
-    last = (HAND_IN,) if name == "mini_swe_agent" else ()
-    return NotingScript(backend_for(installed_for(name).dialect), (*USUAL, NOTED, *last))
+def noting(name: str) -> ModelScript:
+    """Return the script for a harness: the usual commands, the note, and what it ends with."""
+    usual = script_for(name, backend_for(installed_for(name).dialect))
+    if isinstance(usual, TypingScript):
+        return replace(usual, commands=(*usual.commands, BY_SHELL))
+    return NotingScript(usual.dialect, (*usual.commands[:2], NOTED, *usual.commands[2:]))

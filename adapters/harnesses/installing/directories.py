@@ -35,6 +35,7 @@ LOCK_POLL_S: Final = 0.2
 DEADLINE_S: Final = 900.0
 ENDED_WITHIN_S: Final = 10.0
 _ARCHITECTURES: Final = {"x86_64": "x64", "aarch64": "arm64"}
+CARRY: Final = Path(__file__).with_name("carry_python.py")
 _CREDENTIALS: Final = re.compile(r"(//)[^/\s@]+@")
 
 
@@ -46,13 +47,15 @@ class InstallFailed(GymBusError):
 class Pinned:
     """A set of pins: the directory `lock` holds package-lock.json (npm) or requirements.txt (pypi).
 
-    `python` is the version, as `3.11`, of the interpreter in the sandbox, for which packages are taken.
+    `python` is the version, as `3.11`, of the interpreter in the sandbox, for which packages are taken; `interpreter` is one of this
+    host that has that version, where the one that is brought along is a copy of it.
     """
 
     name: str
     ecosystem: Literal["npm", "pypi"]
     lock: Path
     python: str = ""
+    interpreter: str = ""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -92,7 +95,26 @@ class Chosen:
         return key_of(self, node)
 
 
-Wanted = Pinned | Chosen
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A Python of this host, which sandboxes are shown a copy of: `interpreter`, which says of itself that it is `python`."""
+
+    interpreter: str
+    python: str
+    name: str = "python"
+    ecosystem: Literal["python"] = "python"
+
+    @property
+    def contents(self) -> dict[str, str]:
+        """Return what makes the copy, by the name of its file. Blocking."""
+        return {CARRY.name: CARRY.read_text()}
+
+    def key(self, node: Path | None) -> str:
+        """See `key_of`. Blocking."""
+        return key_of(self, node)
+
+
+Wanted = Pinned | Chosen | Carried
 
 
 def key_of(wanted: Wanted, node: Path | None) -> str:
@@ -157,7 +179,7 @@ async def _make(wanted: Wanted, place: Path, node: Path | None) -> None:
     try:
         for name, content in wanted.contents.items():
             (part / name).write_text(content)
-        command, environment = _npm(wanted, node) if wanted.ecosystem == "npm" else _pip(wanted, part)
+        command, environment = _command(wanted, node, part)
         await _run(wanted.name, command, environment, part)
         await asyncio.to_thread(_open_up, part)
         if place.exists():  # without a marker: nobody was shown it
@@ -169,7 +191,14 @@ async def _make(wanted: Wanted, place: Path, node: Path | None) -> None:
         raise
 
 
-def _npm(wanted: Wanted, node: Path | None) -> tuple[list[str], Mapping[str, str]]:
+def _command(wanted: Wanted, node: Path | None, part: Path) -> tuple[list[str], Mapping[str, str]]:
+    """Return what puts `wanted` into the directory in which it is run, and its variables."""
+    if isinstance(wanted, Carried):
+        return [wanted.interpreter, "-I", CARRY.name], {}
+    return _npm(wanted, node) if wanted.ecosystem == "npm" else _pip(wanted, part)
+
+
+def _npm(wanted: Pinned | Chosen, node: Path | None) -> tuple[list[str], Mapping[str, str]]:
     npm = shutil.which("npm")
     if not npm:
         raise InstallFailed("install_failed: npm is not installed or not on the PATH; it comes with Node.js")
@@ -180,14 +209,17 @@ def _npm(wanted: Wanted, node: Path | None) -> tuple[list[str], Mapping[str, str
     }
 
 
-def _pip(wanted: Wanted, part: Path) -> tuple[list[str], Mapping[str, str]]:
+def _pip(wanted: Pinned | Chosen, part: Path) -> tuple[list[str], Mapping[str, str]]:
+    """Return how pip is called: by the interpreter itself that will run the packages, if it is of this host."""
+    interpreter = wanted.interpreter if isinstance(wanted, Pinned) else ""
     options = [
-        "--quiet", "--disable-pip-version-check", "--no-input", "--no-warn-conflicts",
-        *(("--require-hashes",) if isinstance(wanted, Pinned) else ()),
-        "--only-binary", ":all:", "--python-version", wanted.python,
+        "--quiet", "--disable-pip-version-check", "--no-input", "--no-warn-conflicts", "--only-binary", ":all:",
+        *(("--require-hashes", "--no-deps") if isinstance(wanted, Pinned) else ()),  # a lock has all of them
+        *(() if interpreter else ("--python-version", wanted.python)),
     ]  # fmt: skip
+    by = ("--python", interpreter) if interpreter else ()
     target = ["--target", str(part / "site"), "-r", str(part / "requirements.txt")]
-    return [sys.executable, "-m", "pip", "install", *options, *target], {}
+    return [sys.executable, "-m", "pip", *by, "install", *options, *target], {}
 
 
 async def _run(name: str, command: list[str], environment: Mapping[str, str], part: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 from pathlib import Path
 from typing import Final
 
 from adapters.harnesses.base import Harness
-from adapters.harnesses.installing.directories import Chosen, InstallFailed, Pinned, install
+from adapters.harnesses.installing.directories import Carried, Chosen, InstallFailed, Pinned, install
+from adapters.harnesses.installing.pythons import find_python
 from schemas.harnesses import AgentPackage
 from schemas.sandboxes import SharedDirectory
 
@@ -17,21 +19,28 @@ NODE: Final = Pinned("node", "npm", LOCKS / "node")
 PLACES: Final = "/opt/gym-bus"
 
 
-def pinned(harness: Harness, python: str = "") -> Pinned:
+def pinned(harness: Harness, python: str = "", interpreter: str = "") -> Pinned:
     """Return the pins of `harness`; `python` is the sandbox's, as `3.11`, None of which is needed for npm."""
     ecosystem = harness.packages[0].ecosystem
-    return Pinned(harness.name, ecosystem, LOCKS / harness.name, python if ecosystem == "pypi" else "")
+    return Pinned(harness.name, ecosystem, LOCKS / harness.name, python if ecosystem == "pypi" else "", interpreter)
 
 
 async def shared_with(
-    harness: Harness, home: Path, *, python: str | None = None, package: AgentPackage | None = None
+    harness: Harness,
+    home: Path,
+    *,
+    python: str | None = None,
+    package: AgentPackage | None = None,
+    brought: Path | None = None,
 ) -> tuple[SharedDirectory, ...]:
     """Install what `harness` needs, and return what its sandbox is to be shown: itself at `/opt/gym-bus/<name>`, Node at `…/node`.
 
     One without packages is its user's own, and nothing is installed for it. A `package` that a run's configuration names is installed
-    too, and shown at `…/program`.
-    `python` is the version of the sandbox's Python, by default that of this host's /usr/bin/python3. Raises `InstallFailed`.
+    too, and shown at `…/program`; a Python that has to be brought along, at `…/python`: a copy of `brought`, or of one that is found on
+    this host. `python` is the version of the sandbox's Python, by default that of this host's /usr/bin/python3. Raises `InstallFailed`.
     """
+    if harness.needs_python:
+        return await _with_python(harness, home, brought)
     ecosystems = {one.ecosystem for one in (*harness.packages[:1], *((package,) if package else ()))}
     node = await install(NODE, home) if "npm" in ecosystems else None
     if "pypi" in ecosystems:
@@ -46,6 +55,17 @@ async def shared_with(
     if node and (harness.needs_node or package):
         shared.append(SharedDirectory(source=str(node), at=f"{PLACES}/node"))
     return tuple(shared)
+
+
+async def _with_python(harness: Harness, home: Path, brought: Path | None) -> tuple[SharedDirectory, ...]:
+    """Return a harness's packages, for exactly the version that is brought along, and that Python."""
+    found = await asyncio.to_thread(find_python, harness.name, harness.needs_python, brought)
+    carried = await install(Carried(found.program, found.build), home)
+    own = await install(pinned(harness, found.version, found.program), home)
+    return (
+        SharedDirectory(source=str(own), at=f"{PLACES}/{harness.name}"),
+        SharedDirectory(source=str(carried), at=f"{PLACES}/python"),
+    )
 
 
 def _python_of(program: str) -> str:

@@ -22,10 +22,12 @@ from adapters.harnesses import (
     mini_swe,
     openclaw,
     opencode,
+    openhands,
     pi,
     prime,
     qwen,
     strands,
+    terminus_2,
 )
 from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, LineReader, Reader
 from adapters.harnesses.trajectory import (
@@ -69,6 +71,8 @@ READERS: Final[dict[str, Callable[[], Reader]]] = {
     "openclaw.stdout.jsonl": openclaw.reader,
     "opencode.refused.stdout.jsonl": opencode.reader,
     "opencode.stdout.jsonl": opencode.reader,
+    "openhands.refused.stdout.jsonl": openhands.reader,
+    "openhands.stdout.jsonl": openhands.reader,
     "pi.refused.session.jsonl": pi.reader,
     "pi.session.jsonl": pi.reader,
     "prime.refused.session.jsonl": prime.reader,
@@ -77,6 +81,7 @@ READERS: Final[dict[str, Callable[[], Reader]]] = {
     "qwen.stdout.jsonl": qwen.reader,
     "strands.refused.stdout.jsonl": strands.reader,
     "strands.stdout.jsonl": strands.reader,
+    "terminus_2.stdout.jsonl": terminus_2.reader,
 }
 LINES: Final = sorted(name for name in READERS if name.endswith(".jsonl"))
 WHOLE: Final = (
@@ -87,6 +92,7 @@ WHOLE: Final = (
     "hermes.stdout.jsonl",
     "kilo.stdout.jsonl",
     "openclaw.stdout.jsonl",
+    "openhands.stdout.jsonl",
     "qwen.stdout.jsonl",
     "claude_code.stdout.jsonl",
     "opencode.stdout.jsonl",
@@ -150,7 +156,7 @@ def test_a_whole_run(name: str) -> None:
     assert isinstance(items[-1], ReplyDone if name.startswith("gemini_cli") else Finished)
 
 
-@pytest.mark.parametrize("name", [*WHOLE[:12], "codex.stdout.jsonl", "pi.session.jsonl", "prime.session.jsonl"])
+@pytest.mark.parametrize("name", [*WHOLE[:13], "codex.stdout.jsonl", "pi.session.jsonl", "prime.session.jsonl"])
 def test_the_sessions_id_comes_first(name: str) -> None:
     assert isinstance(read(name, content_of(name))[0][0], SessionNamed)
 
@@ -274,3 +280,19 @@ def test_records_that_say_something_else(name: str, data: st.DataObject) -> None
 def test_classes_of_complaints(words: str, problem: str) -> None:
     assert complaint(words) == Complained(problem, words)  # type: ignore[arg-type]
     assert len(complaint(words * 1000).message) == 2000
+
+
+def test_what_terminus_2_types_is_told_with_what_the_terminal_showed() -> None:
+    """Of each reply: its words, what it has typed, and then the terminal; a terminal tells no exit codes."""
+    items, _ = read("terminus_2.stdout.jsonl", content_of("terminus_2.stdout.jsonl"))
+    asked = [item for item in items if isinstance(item, ToolAsked)]
+    assert [json.loads(item.arguments)["keystrokes"][:6] for item in asked] == ["(ls /n", "echo h"]
+    done = [item for item in items if isinstance(item, ToolDone)]
+    assert [item.call_id for item in done] == [item.call_id for item in asked]
+    assert ["No such file" in done[0].text, "hello from here" in done[1].text] == [True, True]
+    assert {(item.exit_code, item.is_error) for item in done} == {(None, None)}
+    assert [item.reply_id for item in items if isinstance(item, ReplyDone)] == ["reply0", "reply1", "reply2"]
+    assert (
+        "any further corrections" in [item.text for item in items if isinstance(item, Said) and item.role == "user"][-1]
+    )
+    assert items[-1] == Finished("task_complete")
