@@ -137,7 +137,8 @@ class Harness:
     """One harness. `plan` may rely on what `plan_for` has checked: that only what it declares is asked of it.
 
     `finds_skills` if it tells its model of those in `SKILLS`. A server of one of the
-    `taken_names` would be taken for something of its own.
+    `taken_names` would be taken for something of its own. It is installed without the files in `left_out`: marks by which its packages
+    know that their scripts, none of which is run, did not do their work.
     """
 
     name: str
@@ -153,6 +154,7 @@ class Harness:
     resumes: bool = False
     finds_skills: bool = False
     taken_names: frozenset[str] = frozenset()
+    left_out: tuple[str, ...] = ()
     memory_mib: int = 1024
     processes: int = 256
 

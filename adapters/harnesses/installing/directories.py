@@ -21,7 +21,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from gym_bus.errors import GymBusError
 from gym_bus.locks import try_lock
@@ -46,13 +46,15 @@ class InstallFailed(GymBusError):
 class Pinned:
     """A set of pins: the directory `lock` holds package-lock.json (npm) or requirements.txt (pypi).
 
-    `python` is the version, as `3.11`, of the interpreter in the sandbox, for which packages are taken.
+    `python` is the version, as `3.11`, of the interpreter in the sandbox, for which packages are taken. What is in `left_out` is
+    removed once it is installed, and has to be there.
     """
 
     name: str
     ecosystem: Literal["npm", "pypi"]
     lock: Path
     python: str = ""
+    left_out: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -79,6 +81,7 @@ class Chosen:
     package: str
     version: str
     python: str = ""
+    left_out: ClassVar[tuple[str, ...]] = ()
 
     @property
     def contents(self) -> dict[str, str]:
@@ -96,11 +99,11 @@ Wanted = Pinned | Chosen
 
 
 def key_of(wanted: Wanted, node: Path | None) -> str:
-    """Return the digest of all that decides what is installed: pins, Node, Python, this platform. Blocking."""
+    """Return the digest of all that decides what is installed: pins, what is left out, Node, Python, this platform. Blocking."""
     digest = hashlib.sha256()
     for part in (wanted.ecosystem, wanted.python, platform.machine(), *platform.libc_ver(), node.name if node else ""):
         digest.update(f"{part}\0".encode())
-    for content in wanted.contents.values():
+    for content in (*wanted.contents.values(), *wanted.left_out):
         digest.update(content.encode())
     return digest.hexdigest()[:16]
 
@@ -159,6 +162,8 @@ async def _make(wanted: Wanted, place: Path, node: Path | None) -> None:
             (part / name).write_text(content)
         command, environment = _npm(wanted, node) if wanted.ecosystem == "npm" else _pip(wanted, part)
         await _run(wanted.name, command, environment, part)
+        for name in wanted.left_out:
+            (part / name).unlink()
         await asyncio.to_thread(_open_up, part)
         if place.exists():  # without a marker: nobody was shown it
             await asyncio.to_thread(remove_tree, place)
