@@ -31,11 +31,11 @@ from adapters.harnesses.trajectory import ToolAsked
 from tests.support.acp_agents import opencode
 from tests.support.harness_place import ROOT, HarnessPlace, harness_place, session_of
 from tests.support.model_script import SCRIPTS, USUAL, ModelScript, backend_for
+from tests.support.page_tables import put_table, table
 
 RESULTS: Final = ROOT / "results" / "harness-check.json"
 PAGE: Final = ROOT / "docs" / "harnesses.md"
-BEGIN: Final = "<!-- harness-check: made by `make harness-check` -->"
-END: Final = "<!-- /harness-check -->"
+MADE_BY: Final = "harness-check: made by `make harness-check`"
 WITHIN_S: Final = 1500.0
 """For one program, its installation included."""
 AGAIN: Final = "Is it there?"
@@ -124,7 +124,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 def table_of(rows: list[Row]) -> str:
     """Return the rows as a table in Markdown."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
+    lines = []
     for row in rows:
         resumes = {True: "yes", False: "no", None: "not asked"}[row.resumes]
         cells = (
@@ -132,7 +132,7 @@ def table_of(rows: list[Row]) -> str:
             ", ".join(f"`{gap}`" for gap in row.gaps) or "none", resumes, f"{row.wall_s:.1f}", row.error or "yes",
         )  # fmt: skip
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
-    return "\n".join(lines)
+    return table(COLUMNS, lines)
 
 
 def main(names: list[str]) -> int:
@@ -149,8 +149,7 @@ def main(names: list[str]) -> int:
     RESULTS.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     sys.stdout.write(table_of(rows) + "\n")
     if not names and all(row.ok for row in rows):
-        head, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{head}{BEGIN}\n\n{table_of(rows)}\n\n{END}{rest.partition(END)[2]}")
+        PAGE.write_text(put_table(PAGE.read_text(), MADE_BY, table_of(rows)))
     return 0 if all(row.ok for row in rows) else 1
 
 
