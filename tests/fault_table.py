@@ -30,10 +30,9 @@ FAULTS: Final = {
 
 
 def cell(seen: dict[str, Any], usual: str) -> str:
-    """Return what came of one fault: how often the program asked, how long it ran, and its class if it is not the usual one."""
-    asked = f"{seen['calls']} calls" if seen["calls"] == seen["asked"] else f"{seen['calls']} calls ({seen['asked']})"
+    """Return what came of one fault: how often the model was asked, how long the program ran, and its class if that is another one."""
     other = "" if seen["failure_kind"] == usual else f", `{seen['failure_kind']}`"
-    return f"{asked}, {seen['duration_s']:.0f} s{other}"
+    return f"{seen['calls']} calls, {seen['duration_s']:.0f} s{other}"
 
 
 def row(name: str, faults: dict[str, dict[str, Any]]) -> str:

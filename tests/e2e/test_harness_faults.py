@@ -40,8 +40,9 @@ FAULTS: Final = {
     "refused": {"provider_auth"},
 }
 """What each is to be called in the end, whichever program met it; some still try again when their time is over."""
-LIMIT_S: Final = 45
-SLOW: Final = {"opencode_agent": 120}
+LIMIT_S: Final = int(os.environ.get("GYM_BUS_TEST_FAULT_LIMIT_S") or 45)
+"""What a program has; more of it on a machine that is busy with other things."""
+SLOW: Final = {"opencode_agent": 120, "kilocode_agent": 150, "openclaw_agent": 120, "hermes_agent": 60, "qwen_code": 60}
 """Those that need more, as four of them start at once."""
 GRACE_S: Final = 15
 CALLS_MAX: Final = 400
@@ -50,10 +51,10 @@ TELLS_AT_THE_END: Final = {"mini_swe_agent"}
 STATUS: Final = {"limited": 429, "broken": 500, "refused": 401}
 BY: Final = "fault"
 SEEN: Final = (
-    "select r.task_id, r.failure_kind, l.duration_s, l.ended_by, l.exit_code, count(c.call_id) as calls from rollouts r"
-    " join launches l using (run_id, rollout_id) left join model_calls c using (run_id, rollout_id) group by all"
+    "select r.task_id, r.failure_kind, l.duration_s, l.ended_by, l.exit_code from rollouts r"
+    " join launches l using (run_id, rollout_id)"
 )
-"""What came of each fault: its class, how the program ended, and how often it asked the gateway."""
+"""What came of each fault: its class, and how the program ended."""
 SUICIDE: Final = (
     "for d in /proc/[0-9]*; do p=${d#/proc/}; [ $p = $$ ] && continue; {"
     """ tr '\\0' '\\n' <$d/environ | grep -q ^GYM_BUS_LAUNCH || grep -q /opt/gym-bus/ $d/cmdline; } 2>/dev/null"""
@@ -133,7 +134,7 @@ async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, na
     configuration = configured(run.directory, small()) if name == "acp_agent" else ()
     model = FailingModel(dialect, ModelScript(dialect, SCRIPTS.get(name, USUAL)))
     async with model_at(dialect, model) as (url, upstream):
-        limit_s = SLOW.get(name, LIMIT_S)
+        limit_s = max(SLOW.get(name, 0), LIMIT_S)
         more = ("retries.max_attempts=1", f"agent.timeout_s={limit_s}", "num_samples_in_parallel=4")
         done = await asyncio.to_thread(run.cli, *asked(run, name, url, *more, *configuration), timeout_s=560)
         found = await ended(run)
@@ -158,7 +159,7 @@ def write_down(name: str, model: FailingModel, seen: list[dict[str, Any]]) -> No
     """Write what came of each fault to a file."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     told = {row.pop("task_id"): row for row in seen}
-    faults = {fault: {**told[fault], "asked": model.asked[fault]} for fault in FAULTS}
+    faults = {fault: {**told[fault], "calls": model.asked[fault]} for fault in FAULTS}
     (RESULTS / f"{name}.json").write_text(json.dumps(faults, indent=1) + "\n")
 
 
