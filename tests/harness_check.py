@@ -35,13 +35,13 @@ from tests.support.configured_agents import configuration_of
 from tests.support.harness_place import PROGRAMS, ROOT, installed
 from tests.support.heard import heard
 from tests.support.noting import NOTED, noting
+from tests.support.page_tables import put_table, table
 from tests.support.prime_agents import primed
 from tests.support.real_run import RealRun
 
 RESULTS: Final = ROOT / "results" / "harness-check.json"
 PAGE: Final = ROOT / "docs" / "harnesses.md"
-BEGIN: Final = "<!-- harness-check: made by `make harness-check` -->"
-END: Final = "<!-- /harness-check -->"
+MADE_BY: Final = "harness-check: made by `make harness-check`"
 WITHIN_S: Final = 1500.0
 """For one program, its installation included."""
 RUN_WITHIN_S: Final = 400.0
@@ -180,7 +180,7 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 def table_of(rows: list[Row]) -> str:
     """Return the rows as a table in Markdown."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --- |" * len(COLUMNS)]
+    lines = []
     for row in rows:
         resumes = {True: "yes", False: "no", None: "not asked"}[row.resumes]
         cells = (
@@ -188,7 +188,7 @@ def table_of(rows: list[Row]) -> str:
             ", ".join(f"`{gap}`" for gap in row.gaps) or "none", resumes, row.reward, f"{row.wall_s:.1f}", row.error or "yes",
         )  # fmt: skip
         lines.append("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
-    return "\n".join(lines)
+    return table(COLUMNS, lines)
 
 
 def main(names: list[str]) -> int:
@@ -205,8 +205,7 @@ def main(names: list[str]) -> int:
     RESULTS.write_text(json.dumps([asdict(row) for row in checked], indent=1) + "\n")
     sys.stdout.write(table_of(checked) + "\n")
     if not names and all(row.ok for row in checked):
-        head, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{head}{BEGIN}\n\n{table_of(checked)}\n\n{END}{rest.partition(END)[2]}")
+        PAGE.write_text(put_table(PAGE.read_text(), MADE_BY, table_of(checked)))
     return 0 if all(row.ok for row in checked) else 1
 
 

@@ -1,36 +1,29 @@
-"""What the sessions of all kinds of agents have in common: their inputs, their end, their failure, and the files that they hand in."""
+"""What is known of the sessions of all kinds of agents: their inputs, their end, their failure, and the files that they hand in."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any, Final, Self, TypeVar
 
-from actors.harness import further
-from actors.harness.activations import Course, begun_with, is_last
-from actors.harness.further import Offered
+from actors.harness.activations import Course, begun_with
 from schemas.base import Frozen
 from schemas.envelope import Envelope
-from schemas.events import (
-    ActivationAsked,
-    ActivationCompleted,
-    ActivationFailed,
-    ActivationRefused,
-    CheckpointFailed,
-    CheckpointSaved,
-    InputEnded,
-    LaunchSettled,
-    RunCancelled,
-    SessionClosed,
-    SessionEndAsked,
-    SessionFailed,
-    SessionRequested,
-)
+from schemas.events import SessionRequested
 from schemas.tasks import Evidence
 from schemas.values import BlobRef, Failure, Message
 
 OVERTIME_S: Final = 120.0
 """What a session waits beyond its agent's time: what runs is ended in the sandbox, and that has to be heard."""
 SHORTEST_S: Final = 1.0
+
+
+class Offered(Frozen):
+    """An input that somebody gave from outside, by the event `asked_id`."""
+
+    asked_id: str
+    activation: int
+    fingerprint: str
+    messages: tuple[Message, ...]
 
 
 class SessionCore(Frozen):
@@ -96,40 +89,3 @@ def opened(kind: type[Core], request: Envelope, **more: Any) -> Core:
 def unsupported(message: str) -> Failure:
     """Return why a session ends before anything was made for it."""
     return Failure(kind="unsupported", message=message, stage="seed", terminal=True)
-
-
-def note(state: Core, event: Envelope) -> Core:  # noqa: PLR0911  one arm an event
-    """Fold what any session states or hears of its end; what else happened leaves the state as it is."""
-    data = event.data
-    match data:
-        case ActivationCompleted() if state.course.is_open(data.activation):
-            course = state.course.ended(data.activation, data.evidence)
-            is_end = is_last(state.request.task, data.activation, data.evidence)
-            evidence = course.whole(data.evidence) if is_end else None
-            at = event.recorded_at
-            return state.replaced(course=course, evidence=evidence, activation_id=event.event_id, waits_since=at)
-        case ActivationAsked() | ActivationRefused() | SessionEndAsked() | InputEnded():
-            return further.note(state, event)
-        case ActivationFailed():
-            course = state.course.ended(data.activation, failure=data.failure)
-            return state.replaced(course=course).failed(data.failure)
-        case CheckpointSaved() if data.request_id == state.files_request:
-            return state.replaced(files=data.snapshot)
-        case CheckpointFailed() if data.request_id == state.files_request and state.files is None:
-            is_agents = data.failure.terminal
-            return state.replaced(refused=data.failure.message) if is_agents else state.failed(data.failure)
-        case SessionClosed() | SessionFailed():
-            return state.replaced(is_closed=True)
-        case RunCancelled() if not state.evidence:
-            return state.failed(Failure(kind="cancelled", message=f"run cancelled: {data.reason}", terminal=True))
-        case _:
-            return state
-
-
-def note_settled(state: Core, data: LaunchSettled) -> Core:
-    """End with what there is: of the rollout's own budget that may be graded; of the run's, the rollout was never to be finished."""
-    settled = state.replaced(settled=data)
-    if data.budget != "run":
-        return settled
-    message = f"the budget of the whole run is used up ({data.limit})"
-    return settled.failed(Failure(kind="budget_exhausted", message=message, terminal=True))

@@ -8,35 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final
 
 from actors.harness.activations import Begin, Refused
+from actors.harness.core import Core, Offered, SessionCore
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
-from schemas.base import Frozen
 from schemas.envelope import Envelope
 from schemas.events import ActivationAsked, ActivationRefused, ActivationStarted, InputEnded, SessionEndAsked
 from schemas.tasks import FOLLOW_UPS_MAX, fingerprint_of
-from schemas.values import Message
 
-if TYPE_CHECKING:
-    from actors.harness.core import SessionCore
-
-Core = TypeVar("Core", bound="SessionCore")
 OFFERED_MAX: Final = 16
 """So many inputs may wait to be judged; what comes beyond is not heard."""
 
 HEARD_MAX: Final = 1024
 """An event may be heard more than once; of so many it is known."""
-
-
-class Offered(Frozen):
-    """An input that somebody gave from outside, by the event `asked_id`."""
-
-    asked_id: str
-    activation: int
-    fingerprint: str
-    messages: tuple[Message, ...]
 
 
 def note(state: Core, event: Envelope) -> Core:

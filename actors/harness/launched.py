@@ -19,7 +19,8 @@ from typing import Final, Literal
 
 from actors.harness import further
 from actors.harness.activations import is_last
-from actors.harness.core import OVERTIME_S, SHORTEST_S, SessionCore, note, note_settled, opened, unsupported
+from actors.harness.core import OVERTIME_S, SHORTEST_S, SessionCore, opened, unsupported
+from actors.harness.ending import note, note_settled
 from actors.harness.state import reaches_out
 from adapters.harnesses import asking
 from adapters.harnesses.base import Unsupported

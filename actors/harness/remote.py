@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from actors.harness import further
-from actors.harness.core import SessionCore, note, note_settled, opened, unsupported
+from actors.harness.core import SessionCore, opened, unsupported
+from actors.harness.ending import note, note_settled
 from adapters.harnesses import remote
 from adapters.harnesses.base import Unsupported
 from adapters.harnesses.remote import outcome

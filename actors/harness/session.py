@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 
 from actors.budget import sentence
 from actors.harness import commands, compaction, further, losses, nudging, task_calls
-from actors.harness.core import note, opened, unsupported
+from actors.harness.core import opened, unsupported
+from actors.harness.ending import note
 from actors.harness.state import BoxView, SessionState, Summary, ToolSlot
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect

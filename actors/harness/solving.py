@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from actors.harness import further
-from actors.harness.core import OVERTIME_S, SHORTEST_S, SessionCore, note, opened, unsupported
+from actors.harness.core import OVERTIME_S, SHORTEST_S, SessionCore, opened, unsupported
+from actors.harness.ending import note
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
 from schemas.base import Event

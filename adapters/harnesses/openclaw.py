@@ -16,6 +16,8 @@ from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import Complained, Item, SessionNamed, ToolAsked, ToolDone, complaint
 
 SCRIPT: Final = "node_modules/openclaw/openclaw.mjs"
+PENDING: Final = "node_modules/openclaw/.openclaw-lifecycle-pending"
+"""With it, each start clears away what an older version left, fetches a native part if that is missing, and removes it."""
 TOOLS: Final = ("exec", "read", "write", "edit", "apply_patch", "process")
 RUNNER: Final = Path(__file__).with_name("database_runner.py")
 DATABASE: Final = "agents/main/agent/openclaw-agent.sqlite"
@@ -177,5 +179,6 @@ OPENCLAW: Final = Harness(
     withholds=frozenset(TOOLS),
     grants=frozenset({"model", "mcp"}),
     resumes=True,
+    left_out=(PENDING,),
     memory_mib=4096,
 )

@@ -1,6 +1,7 @@
 """Each agent's own program against each way its model can fail it, and killed itself: bounded, classified, never a reward.
 
 One run holds a task for each fault; the model's server knows it by the question, answers the first call well and then fails for ever.
+What was seen is written to results/harness-faults/, out of which `tests.fault_table` makes the table of docs/harnesses.md.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +23,12 @@ from providers.dialects.catalog import DIALECTS
 from providers.dialects.unfolding import unfold
 from schemas.conversation import DialectName, Reply
 from tests.e2e.test_agent_programs import asked, model_at, rows
+from tests.fault_table import RESULTS
 from tests.support.acp_agents import small
 from tests.support.configured_agents import configuration_of
+from tests.support.harness_place import PROGRAMS
 from tests.support.model_script import ModelScript, backend_for, script_for
-from tests.support.real_run import REPOSITORY, RealRun
+from tests.support.real_run import RealRun
 
 pytestmark = pytest.mark.harness
 
@@ -38,8 +42,17 @@ FAULTS: Final = {
     "refused": {"provider_auth"},
 }
 """What each is to be called in the end, whichever program met it; some still try again when their time is over."""
-LIMIT_S: Final = 45
-SLOW: Final = {"opencode_agent": 120, "openhands": 150, "terminus_2_agent": 150}
+LIMIT_S: Final = int(os.environ.get("GYM_BUS_TEST_FAULT_LIMIT_S") or 45)
+"""What a program has; more of it on a machine that is busy with other things."""
+SLOW: Final = {
+    "opencode_agent": 120,
+    "kilocode_agent": 150,
+    "openclaw_agent": 120,
+    "hermes_agent": 60,
+    "qwen_code": 60,
+    "openhands": 150,
+    "terminus_2_agent": 150,
+}
 """Those that need more, as four of them start at once."""
 GRACE_S: Final = 15
 CALLS_MAX: Final = 400
@@ -47,12 +60,17 @@ TELLS_AT_THE_END: Final = {"mini_swe_agent"}
 """Those whose account is one document, written when they end by themselves."""
 STATUS: Final = {"limited": 429, "broken": 500, "refused": 401}
 BY: Final = "fault"
+SEEN: Final = (
+    "select r.task_id, r.failure_kind, l.duration_s, l.ended_by, l.exit_code from rollouts r"
+    " join launches l using (run_id, rollout_id)"
+)
+"""What came of each fault: its class, and how the program ended."""
 SUICIDE: Final = (
     "for d in /proc/[0-9]*; do p=${d#/proc/}; [ $p = $$ ] && continue; {"
     """ tr '\\0' '\\n' <$d/environ | grep -q ^GYM_BUS_LAUNCH || grep -q /opt/gym-bus/ $d/cmdline; } 2>/dev/null"""
-    """ && all="$all $p"; done; kill -9 $all"""
+    """ && all="$all $p"; done; by=kill; $by -9 $all"""
 )
-"""Kills the program itself, and all that it started, but not its supervisor."""
+"""Kills the program itself, and all that it started, but not its supervisor. Copilot runs no `kill` that is not told a number."""
 
 
 def write_tasks(directory: Path) -> None:
@@ -70,14 +88,16 @@ class FailingModel:
     def __init__(self, dialect: DialectName, script: ModelScript) -> None:
         self.dialect = dialect
         self.script = script
+        self.asked = Counter[str]()
 
     def __call__(self, body: dict[str, Any]) -> Reply | Response:
         """Return the reply, or the failure."""
-        reply = self.script(body)
-        return reply if reply.id == "reply0" else self._failed(body, reply)
-
-    def _failed(self, body: dict[str, Any], reply: Reply) -> Reply | Response:
         (fault,) = [fault for fault in FAULTS if f"{BY}:{fault}:" in json.dumps(body)]
+        self.asked[fault] += 1
+        reply = self.script(body)
+        return reply if reply.id == "reply0" else self._failed(fault, body, reply)
+
+    def _failed(self, fault: str, body: dict[str, Any], reply: Reply) -> Reply | Response:
         if fault in STATUS:
             problem = {"type": "error", "error": {"type": "x", "message": fault}}
             return JSONResponse(problem, STATUS[fault], headers={"retry-after": "1"})
@@ -108,8 +128,7 @@ async def silent() -> AsyncIterator[bytes]:
 
 @pytest.fixture
 async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
-    programs = {"GYM_BUS_PROGRAMS_DIR": str(REPOSITORY / ".gym-bus")}
-    made = RealRun(tmp_path, programs, run_id=f"faults{os.getpid()}")
+    made = RealRun(tmp_path, {"GYM_BUS_PROGRAMS_DIR": str(PROGRAMS)}, run_id=f"faults{os.getpid()}")
     write_tasks(tmp_path)
     yield made
     await asyncio.to_thread(made.stop)
@@ -123,12 +142,13 @@ async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, na
     """
     dialect = backend_for(installed_for(name).dialect)
     configuration = await configuration_of(name, run.directory, small())
-    script = script_for(name, dialect)
-    async with model_at(dialect, FailingModel(dialect, script)) as (url, upstream):
-        limit_s = SLOW.get(name, LIMIT_S)
+    model = FailingModel(dialect, script_for(name, dialect))
+    async with model_at(dialect, model) as (url, upstream):
+        limit_s = max(SLOW.get(name, 0), LIMIT_S)
         more = ("retries.max_attempts=1", f"agent.timeout_s={limit_s}", "num_samples_in_parallel=4")
         done = await asyncio.to_thread(run.cli, *asked(run, name, url, *more, *configuration), timeout_s=560)
         found = await ended(run)
+    write_down(name, model, rows(run, SEEN))
     assert "paused: provider_auth" in done.stdout, done.stdout + done.stderr
     kinds = {row["task_id"]: row["failure_kind"] for row in found}
     assert {fault for fault, kind in kinds.items() if kind not in FAULTS[fault]} == set(), kinds
@@ -143,6 +163,14 @@ async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, na
     assert len(upstream.bodies) < CALLS_MAX
     held = run.cli("doctor")
     assert held.returncode == 0, held.stdout
+
+
+def write_down(name: str, model: FailingModel, seen: list[dict[str, Any]]) -> None:
+    """Write what came of each fault to a file."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    told = {row.pop("task_id"): row for row in seen}
+    faults = {fault: {**told[fault], "calls": model.asked[fault]} for fault in FAULTS}
+    (RESULTS / f"{name}.json").write_text(json.dumps(faults, indent=1) + "\n")
 
 
 async def ended(run: RealRun) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from gym_bus.errors import GymBusError
 from gym_bus.locks import try_lock
@@ -48,7 +48,8 @@ class Pinned:
     """A set of pins: the directory `lock` holds package-lock.json (npm) or requirements.txt (pypi).
 
     `python` is the version, as `3.11`, of the interpreter in the sandbox, for which packages are taken; `interpreter` is one of this
-    host that has that version, where the one that is brought along is a copy of it.
+    host that has that version, where the one that is brought along is a copy of it. What is in `left_out` is removed once it is
+    installed, and has to be there.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Pinned:
     lock: Path
     python: str = ""
     interpreter: str = ""
+    left_out: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -82,6 +84,7 @@ class Chosen:
     package: str
     version: str
     python: str = ""
+    left_out: ClassVar[tuple[str, ...]] = ()
 
     @property
     def contents(self) -> dict[str, str]:
@@ -103,6 +106,7 @@ class Carried:
     python: str
     name: str = "python"
     ecosystem: Literal["python"] = "python"
+    left_out: ClassVar[tuple[str, ...]] = ()
 
     @property
     def contents(self) -> dict[str, str]:
@@ -118,11 +122,11 @@ Wanted = Pinned | Chosen | Carried
 
 
 def key_of(wanted: Wanted, node: Path | None) -> str:
-    """Return the digest of all that decides what is installed: pins, Node, Python, this platform. Blocking."""
+    """Return the digest of all that decides what is installed: pins, what is left out, Node, Python, this platform. Blocking."""
     digest = hashlib.sha256()
     for part in (wanted.ecosystem, wanted.python, platform.machine(), *platform.libc_ver(), node.name if node else ""):
         digest.update(f"{part}\0".encode())
-    for content in wanted.contents.values():
+    for content in (*wanted.contents.values(), *wanted.left_out):
         digest.update(content.encode())
     return digest.hexdigest()[:16]
 
@@ -181,6 +185,8 @@ async def _make(wanted: Wanted, place: Path, node: Path | None) -> None:
             (part / name).write_text(content)
         command, environment = _command(wanted, node, part)
         await _run(wanted.name, command, environment, part)
+        for name in wanted.left_out:
+            (part / name).unlink()
         await asyncio.to_thread(_open_up, part)
         if place.exists():  # without a marker: nobody was shown it
             await asyncio.to_thread(remove_tree, place)

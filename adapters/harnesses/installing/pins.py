@@ -22,7 +22,8 @@ PLACES: Final = "/opt/gym-bus"
 def pinned(harness: Harness, python: str = "", interpreter: str = "") -> Pinned:
     """Return the pins of `harness`; `python` is the sandbox's, as `3.11`, None of which is needed for npm."""
     ecosystem = harness.packages[0].ecosystem
-    return Pinned(harness.name, ecosystem, LOCKS / harness.name, python if ecosystem == "pypi" else "", interpreter)
+    python = python if ecosystem == "pypi" else ""
+    return Pinned(harness.name, ecosystem, LOCKS / harness.name, python, interpreter, harness.left_out)
 
 
 async def shared_with(

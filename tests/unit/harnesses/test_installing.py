@@ -89,6 +89,18 @@ async def test_other_pins_are_another_directory(npm: Path, lock: Path, tmp_path:
     assert len(keys) == 3
 
 
+async def test_what_is_left_out_is_removed_before_anybody_is_shown_it(npm: Path, lock: Path, tmp_path: Path) -> None:
+    """Another place than without; and if it is not there, whoever declares it is wrong, and is told so."""
+    npm_does(npm, f"{MAKES}; touch node_modules/pending")
+    plain = await install(Pinned("tool", "npm", lock), tmp_path / "home")
+    without = await install(Pinned("tool", "npm", lock, left_out=("node_modules/pending",)), tmp_path / "home")
+    assert [(place / "node_modules" / "pending").exists() for place in (plain, without)] == [True, False]
+    assert (without / "node_modules" / "made").exists()
+    with pytest.raises(InstallFailed, match=r"install_failed: tool: .*node_modules/gone"):
+        await install(Pinned("tool", "npm", lock, left_out=("node_modules/gone",)), tmp_path / "home")
+    assert not list((tmp_path / "home").glob(".part*"))
+
+
 async def test_a_package_that_a_run_names(npm: Path, tmp_path: Path) -> None:
     """There is no lock for it: what it depends on is what there is. Another version is another directory; no script of it is run."""
     npm_does(npm, MAKES)
