@@ -15,6 +15,7 @@ from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
 from schemas.harnesses import (
     AcpAgent,
+    AiderAgent,
     ClaudeCodeAgent,
     ClineAgent,
     CodexAgent,
@@ -402,6 +403,7 @@ AgentConfig = Annotated[
     | Annotated[PrimeAgent, Tag("prime_agent")]
     | Annotated[OpenHandsAgent, Tag("openhands")]
     | Annotated[Terminus2Agent, Tag("terminus_2_agent")]
+    | Annotated[AiderAgent, Tag("aider")]
     | Annotated[StrandsAgent, Tag("simple_strands_agent")]
     | Annotated[AcpAgent, Tag("acp_agent")]
     | Annotated[RemoteAgent, Tag("remote_agent")]

@@ -12,6 +12,7 @@ from schemas.values import Seconds, TokenBound
 
 HarnessName = Literal[
     "acp_agent",
+    "aider",
     "claude_code_agent",
     "cline_agent",
     "codex_agent",
@@ -197,6 +198,12 @@ class Terminus2Agent(HarnessAgent):
     type: Literal["terminus_2_agent"] = "terminus_2_agent"
 
 
+class AiderAgent(HarnessAgent):
+    """aider."""
+
+    type: Literal["aider"] = "aider"
+
+
 class AgentPackage(Frozen):
     """A package that holds an agent's program, in exactly this version; what it depends on is what there is when it is installed."""
 
@@ -265,6 +272,7 @@ Program = (
     | PrimeAgent
     | OpenHandsAgent
     | Terminus2Agent
+    | AiderAgent
     | AcpAgent
 )
 """Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`, and one whose program a run's configuration brings."""

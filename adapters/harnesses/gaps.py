@@ -7,6 +7,7 @@ from typing import Final
 from adapters.harnesses.joining import GapKind
 
 KNOWN_GAPS: Final[dict[str, dict[GapKind, str]]] = {
+    "aider": {},
     "acp_agent": {
         "calls_differ": "OpenCode, by which it is shown, adds the directory to a command's arguments",
         "matched_by_order": "the protocol has no ids of replies",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from adapters.harnesses.acp import ACP, with_agent
+from adapters.harnesses.aider import AIDER
 from adapters.harnesses.base import Harness
 from adapters.harnesses.claude_code import CLAUDE_CODE
 from adapters.harnesses.cline import CLINE
@@ -43,6 +44,7 @@ HARNESSES: Final[dict[str, Harness]] = {
         PRIME,
         OPENHANDS,
         TERMINUS_2,
+        AIDER,
     )
 }
 

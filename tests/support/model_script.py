@@ -129,6 +129,37 @@ class TypingScript(ModelScript):
         )
 
 
+@dataclass(frozen=True)
+class EditingScript(ModelScript):
+    """Edits a file by blocks as aider wants them, `edits` one after the other: what is searched for, and what takes its place."""
+
+    edits: tuple[tuple[str, str], ...] = (("no such line\n", ""), ("", "hello from here\n"))
+    file: str = "hello.txt"
+
+    def __call__(self, body: dict[str, Any]) -> Reply:
+        """See `ModelScript`."""
+        request = DIALECTS[self.dialect].read_request(body)
+        parts = (part for turn in request.turns if turn.role == "assistant" for part in turn.parts)
+        done = sum(
+            isinstance(part, Text) and part.text.startswith("Step ") for part in parts
+        )  # others are its examples
+        thoughts: tuple[Part, ...] = (self._thought(),) if not done else ()
+        return self._reply(f"reply{done}", (*thoughts, Text(text=self._words(done))))
+
+    @property
+    def last_words(self) -> str:
+        """See `ModelScript`."""
+        return self._words(len(self.edits) - 1)
+
+    def _words(self, done: int) -> str:
+        if not self.edits:
+            return f"Step {done + 1}. {self.last}"
+        search, replacement = self.edits[min(done, len(self.edits) - 1)]
+        return (
+            f"Step {done + 1}.\n\n{self.file}\n```\n<<<<<<< SEARCH\n{search}=======\n{replacement}>>>>>>> REPLACE\n```"
+        )
+
+
 def script_for(name: str, dialect: DialectName) -> ModelScript:
     """Return the usual script as a harness can be told it: a command that fails, one that makes a file, the end."""
     in_one_shell = (f"({FAILING}; exit 1)", MAKING)  # which has to outlive the first
@@ -137,6 +168,8 @@ def script_for(name: str, dialect: DialectName) -> ModelScript:
             return HandingIn(dialect, (*USUAL, HAND_IN))
         case "openhands":
             return ModelScript(dialect, in_one_shell)
+        case "aider":
+            return EditingScript(dialect)
         case "terminus_2_agent":
             return TypingScript(dialect, in_one_shell)
         case _:
