@@ -37,7 +37,7 @@ def cell(seen: dict[str, Any], usual: str) -> str:
 
 def row(name: str, faults: dict[str, dict[str, Any]]) -> str:
     """Return a program's row."""
-    cells = (f"`{name}`", *(cell(faults[fault], usual) for fault, usual in FAULTS.items()))
+    cells = (f"`{name}`", *(cell(faults[fault], usual) if fault in faults else "" for fault, usual in FAULTS.items()))
     return "| " + " | ".join(cells) + " |"
 
 

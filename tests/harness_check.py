@@ -109,7 +109,7 @@ async def problems_of(run: RealRun, row: Row) -> list[str]:
         "id": "make-and-note",
         "question": "Make hello.txt, then write down that it is made.",
         "follow_ups": [AGAIN] if resumes else [],
-        "tools": ["note"],
+        **({"tools": ["note"]} if calls_tools(agent) else {}),
         "test_command": "grep -qx 'hello from here' hello.txt",
         "artifacts": ["hello.txt"],
     }
@@ -139,21 +139,29 @@ def found(run: RealRun, row: Row, asked_of_model: list[str], *, resumes: bool) -
         f"exit code {launch['exit_code']}": launch["exit_code"] != 0,
         "something of it was left": not all(one["is_clean"] for one in (launch, *further)),
         f"the verdict is {row.reward}": row.reward != 1.0,
-        f"the task's tool was called {len(notes)} times": (row.task_tool, len(notes)) != (1, 1),
-        "what the tool said was not told": not any("Noted." in item.text for item in results),
-        "no command failed": not any(ended_with(item, 1, "No such file or directory") for item in results),
-        "no command succeeded": not any(ended_with(item, 0, "hello from here") for item in results),
         f"gaps are not those that are known: {', '.join(sorted(KNOWN_GAPS[row.harness]))}": row.gaps
         != sorted(KNOWN_GAPS[row.harness]),
         f"records that nobody knows: {', '.join(ended.unknown)}": bool(ended.unknown),
         "records that were not understood": ended.faults > 0,
         "the log does not hold together": run.cli("doctor").returncode != 0,
     }
+    if calls_tools(row.harness):
+        problems |= {
+            f"the task's tool was called {len(notes)} times": (row.task_tool, len(notes)) != (1, 1),
+            "what the tool said was not told": not any("Noted." in item.text for item in results),
+            "no command failed": not any(ended_with(item, 1, "No such file or directory") for item in results),
+            "no command succeeded": not any(ended_with(item, 0, "hello from here") for item in results),
+        }
     if resumes:
         later = asked_of_model[row.calls :]
         row.resumes = bool(later) and AGAIN in later[0] and "hello from here" in later[0]
         problems["the session did not go on"] = not row.resumes
     return [problem for problem, is_there in problems.items() if is_there]
+
+
+def calls_tools(name: str) -> bool:
+    """Say whether a program calls tools at all."""
+    return len(installed_for(name).grants) > 1
 
 
 def ended_with(result: ToolDone, code: int, words: str) -> bool:

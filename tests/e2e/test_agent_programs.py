@@ -116,17 +116,17 @@ async def test_a_program_does_a_task(run: RealRun, name: str) -> None:
     assert [row["reward"] for row in results] == [1.0, 1.0]
     launches = rows(run, "select * from launches order by rollout_id")
     assert [(row["state"], row["exit_code"], row["replies"], row["tool_calls"]) for row in launches] == [
-        ("ended", 0, 3, len(script.commands)),
-        ("ended", 0, 3, len(script.commands)),
+        ("ended", 0, script.replies, len(script.commands)),
+        ("ended", 0, script.replies, len(script.commands)),
     ]
     told = rows(run, "select kind, name, text, exit_code from trajectory where rollout_id = '0-0' order by seq, place")
     commands = [row["text"] for row in told if row["kind"] == "tool_asked"]
-    assert [FAILING in commands[0], MAKING in commands[1]] == [True, True]
+    assert [FAILING in words or MAKING in words for words in commands[:2]] == [True] * len(script.commands[:2])
     said = [row["text"] for row in told if row["kind"] == "said" and row["name"] == "assistant"]
     assert said[-1] == script.last_words
     calls = rows(run, "select rollout_id, count(*) as n from model_calls group by all order by all")
-    assert [row["n"] for row in calls] == [3, 3]
-    assert sum("input" in body or "messages" in body for body in upstream.bodies) == 6
+    assert [row["n"] for row in calls] == [script.replies] * 2
+    assert sum("input" in body or "messages" in body for body in upstream.bodies) == 2 * script.replies
     held = run.cli("doctor")
     assert held.returncode == 0, held.stdout
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -58,6 +58,8 @@ GRACE_S: Final = 15
 CALLS_MAX: Final = 400
 TELLS_AT_THE_END: Final = {"mini_swe_agent"}
 """Those whose account is one document, written when they end by themselves."""
+CALLS_NOTHING: Final = {"aider"}
+"""Those that run no command, and so none that kills them."""
 STATUS: Final = {"limited": 429, "broken": 500, "refused": 401}
 BY: Final = "fault"
 SEEN: Final = (
@@ -73,11 +75,16 @@ SUICIDE: Final = (
 """Kills the program itself, and all that it started, but not its supervisor. Copilot runs no `kill` that is not told a number."""
 
 
-def write_tasks(directory: Path) -> None:
+def faults_of(name: str) -> dict[str, set[str]]:
+    """Return what can happen to a program, and what each is to be called."""
+    return {fault: kinds for fault, kinds in FAULTS.items() if fault != "killed" or name not in CALLS_NOTHING}
+
+
+def write_tasks(directory: Path, faults: Iterable[str]) -> None:
     """Write a task for each fault."""
     tasks = [
         {"id": fault, "question": f"Make hello.txt. {BY}:{fault}:", "test_command": "true", "artifacts": ["hello.txt"]}
-        for fault in FAULTS
+        for fault in faults
     ]
     (directory / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
 
@@ -129,7 +136,6 @@ async def silent() -> AsyncIterator[bytes]:
 @pytest.fixture
 async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
     made = RealRun(tmp_path, {"GYM_BUS_PROGRAMS_DIR": str(PROGRAMS)}, run_id=f"faults{os.getpid()}")
-    write_tasks(tmp_path)
     yield made
     await asyncio.to_thread(made.stop)
 
@@ -140,7 +146,8 @@ async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, na
 
     A key that is refused concerns all: it pauses the run.
     """
-    dialect = backend_for(installed_for(name).dialect)
+    dialect, faults = backend_for(installed_for(name).dialect), faults_of(name)
+    write_tasks(run.directory, faults)
     configuration = await configuration_of(name, run.directory, small())
     model = FailingModel(dialect, script_for(name, dialect))
     async with model_at(dialect, model) as (url, upstream):
@@ -151,13 +158,13 @@ async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, na
     write_down(name, model, rows(run, SEEN))
     assert "paused: provider_auth" in done.stdout, done.stdout + done.stderr
     kinds = {row["task_id"]: row["failure_kind"] for row in found}
-    assert {fault for fault, kind in kinds.items() if kind not in FAULTS[fault]} == set(), kinds
-    assert [row["reward"] for row in found] == [None] * len(FAULTS)
+    assert {fault for fault, kind in kinds.items() if kind not in faults[fault]} == set(), kinds
+    assert [row["reward"] for row in found] == [None] * len(faults)
     launches = rows(run, "select * from launches order by rollout_id")
-    assert len(launches) == len(FAULTS)
+    assert len(launches) == len(faults)
     told = rows(run, "select rollout_id, count(*) as n from trajectory where kind = 'tool_asked' group by all")
-    expected = 0 if name in TELLS_AT_THE_END else 1
-    assert len(told) >= expected * len(FAULTS), told
+    expected = 0 if name in TELLS_AT_THE_END | CALLS_NOTHING else 1
+    assert len(told) >= expected * len(faults), told
     assert max(row["duration_s"] for row in launches if row["duration_s"]) < limit_s + GRACE_S
     assert programs_of(launches) == []
     assert len(upstream.bodies) < CALLS_MAX
@@ -169,7 +176,7 @@ def write_down(name: str, model: FailingModel, seen: list[dict[str, Any]]) -> No
     """Write what came of each fault to a file."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     told = {row.pop("task_id"): row for row in seen}
-    faults = {fault: {**told[fault], "calls": model.asked[fault]} for fault in FAULTS}
+    faults = {fault: {**told[fault], "calls": model.asked[fault]} for fault in faults_of(name)}
     (RESULTS / f"{name}.json").write_text(json.dumps(faults, indent=1) + "\n")
 
 

@@ -46,7 +46,7 @@ def results(run: RealRun) -> list[dict[str, Any]]:
         "pi_agent",
         *(
             pytest.param(name, marks=pytest.mark.harness)
-            for name in sorted(set(HARNESSES) - {"codex_agent", "pi_agent"})
+            for name in sorted(set(HARNESSES) - {"codex_agent", "pi_agent", "aider"})
         ),
     ],
 )

@@ -62,6 +62,11 @@ class ModelScript:
         """Return what the model says last."""
         return self.last
 
+    @property
+    def replies(self) -> int:
+        """Return how often it is asked."""
+        return len(self.commands) + 1
+
     def __call__(self, body: dict[str, Any]) -> Reply:
         """Return the answer to a request in the script's dialect."""
         request = DIALECTS[self.dialect].read_request(body)
@@ -104,6 +109,11 @@ class HandingIn(ModelScript):
         """See `ModelScript`."""
         return f"Step {len(self.commands)}."
 
+    @property
+    def replies(self) -> int:
+        """See `ModelScript`."""
+        return len(self.commands)
+
 
 @dataclass(frozen=True)
 class TypingScript(ModelScript):
@@ -133,6 +143,7 @@ class TypingScript(ModelScript):
 class EditingScript(ModelScript):
     """Edits a file by blocks as aider wants them, `edits` one after the other: what is searched for, and what takes its place."""
 
+    commands: tuple[str, ...] = ()
     edits: tuple[tuple[str, str], ...] = (("no such line\n", ""), ("", "hello from here\n"))
     file: str = "hello.txt"
 
@@ -150,6 +161,11 @@ class EditingScript(ModelScript):
     def last_words(self) -> str:
         """See `ModelScript`."""
         return self._words(len(self.edits) - 1)
+
+    @property
+    def replies(self) -> int:
+        """See `ModelScript`."""
+        return len(self.edits)
 
     def _words(self, done: int) -> str:
         if not self.edits:

@@ -8,7 +8,7 @@ from typing import Final
 
 from adapters.harnesses.table import installed_for
 from schemas.conversation import Request, Tool, ToolUse
-from tests.support.model_script import ModelScript, TypingScript, backend_for, script_for
+from tests.support.model_script import EditingScript, ModelScript, TypingScript, backend_for, script_for
 
 NOTED: Final = "the file is made"
 ARGUMENTS: Final = json.dumps({"text": NOTED})
@@ -30,8 +30,10 @@ class NotingScript(ModelScript):
 
 
 def noting(name: str) -> ModelScript:
-    """Return the script for a harness: the usual commands, the note, and what it ends with."""
+    """Return the script for a harness: the usual commands, the note, and what it ends with; one that calls no tools notes nothing."""
     usual = script_for(name, backend_for(installed_for(name).dialect))
+    if isinstance(usual, EditingScript):
+        return usual
     if isinstance(usual, TypingScript):
         return replace(usual, commands=(*usual.commands, BY_SHELL))
     return NotingScript(usual.dialect, (*usual.commands[:2], NOTED, *usual.commands[2:]))
