@@ -22,8 +22,9 @@ from schemas.events import (
 from schemas.harnesses import CodexAgent, MiniSweAgent, PiAgent, Program
 from tests.bench.stage import Stage, stage
 from tests.e2e.test_agent_programs import MODELS, model_at
-from tests.e2e.test_task_tools import NOTED, TASK, script_of
+from tests.e2e.test_task_tools import TASK
 from tests.support.logs import project
+from tests.support.noting import NOTED, noting
 from tests.support.real_run import REPOSITORY
 
 pytestmark = pytest.mark.filterwarnings("ignore:subprocess:ResourceWarning")  # a server outlives whoever started it
@@ -34,7 +35,7 @@ MIDDLE: Final = {"h2": "verifier.effect_started:kill:1", "g0": "model.appended:k
 
 
 def config(url: str, tasks: Path, agent: Program) -> RunConfig:
-    api = "responses" if "model.api=responses" in MODELS[script_of(agent.type).dialect] else "chat"
+    api = "responses" if "model.api=responses" in MODELS[noting(agent.type).dialect] else "chat"
     return RunConfig(
         taskset=JsonlTaskset(jsonl_fpath=str(tasks)),
         agent=agent,
@@ -64,7 +65,7 @@ async def respawned(place: Stage, host_id: str) -> None:
 )
 async def test_what_a_call_does_is_done_once(agent: Program, host_id: str, tmp_path: Path) -> None:
     """The program goes on; a second call by its model would be another one, and the grade would say so."""
-    script = script_of(agent.type)
+    script = noting(agent.type)
     settings = {
         "GYM_BUS_ACK_WAIT_S": "2",
         "GYM_BUS_LEASE_S": "1.5",
