@@ -239,7 +239,9 @@ def _harness(around: Surroundings) -> tuple[Worker, Places]:
             machine = solutions
         elif isinstance(agent, RemoteAgent):
             machine = elsewhere
-        return Drive(shell, machine, where, request.attempt, request)
+        drive: Drive[Any] = Drive(shell, machine, where, request.attempt, request)
+        drive.hears_unasked = lambda state: state.request.task.awaits_input_s is not None
+        return drive
 
     role = replace(_role("harness", loops, session_key), make=make)
     return Worker(role, shell, around.presence, around.settings), [(ANY, Slots(around.settings.session_slots))]

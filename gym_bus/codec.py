@@ -96,6 +96,14 @@ class Codec:
         self._inline_max = inline_max_bytes
         self._upcasters = upcasters
 
+    def learn(self, secret: str) -> None:
+        """Mask `secret` from now on."""
+        self._redactor.learn(secret)
+
+    def cleaned(self, text: str) -> str:
+        """Return a text as it will be stored: secrets masked."""
+        return str(pydantic_core.from_json(self._redactor.clean(pydantic_core.to_json(text))))
+
     def encode(self, head: Head, data: Event) -> bytes:
         """Return the bytes to store, secrets masked; large data goes to the blob store on the way. Raises `TooDeep`.
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +23,7 @@ from schemas.events import (
     ActivationFailed,
     ActivationRefused,
     ActivationStarted,
+    RequestParked,
     SessionClosed,
     SessionEndAsked,
     SessionFailed,
@@ -33,10 +37,16 @@ if TYPE_CHECKING:
 
 USER: Final = "cli"
 LOOK_EVERY_S: Final = 0.2
+INPUT_MAX_BYTES: Final = 1024 * 1024
+NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class NotTaken(Permanent):
     """A session did not take an input; the message says why."""
+
+
+class Overtaken(NotTaken):
+    """Somebody else gave another input under the same number before."""
 
 
 class NoAnswerYet(Retryable):
@@ -54,10 +64,12 @@ class Standing:
     rollout_id: str
     attempt: int = 0
     is_waiting_allowed: bool = False
+    inputs: dict[int, str] = field(default_factory=dict)
     fingerprints: dict[int, str] = field(default_factory=dict)
     answers: dict[int, ActivationCompleted | ActivationFailed] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
     end: SessionClosed | SessionFailed | None = None
+    parked: str | None = None
     _after: int = 0
 
     async def refresh(self, log: EventLog, shard: int = 0) -> None:
@@ -72,30 +84,50 @@ class Standing:
     def _fold(self, event: Envelope) -> None:
         data = event.data
         if isinstance(data, SessionRequested) and event.attempt > self.attempt:
-            self.attempt, self.end = event.attempt, None
+            self.attempt, self.end, self.parked = event.attempt, None, None
             self.is_waiting_allowed = data.task.awaits_input_s is not None
-            self.fingerprints, self.answers = {1: fingerprint_of(data.task.messages)}, {}
+            self.inputs, self.fingerprints, self.answers = {}, {}, {}
+            self._take(1, fingerprint_of(data.task.messages), data.task.messages)
         if event.attempt != self.attempt:
             return
         match data:
             case ActivationStarted():
-                self.fingerprints.setdefault(data.activation, data.fingerprint)
+                self._take(data.activation, data.fingerprint, data.messages)
             case ActivationCompleted() | ActivationFailed():
                 self.answers.setdefault(data.activation, data)
             case ActivationRefused():
                 self.refused[data.asked_id] = data.reason
             case SessionClosed() | SessionFailed():
                 self.end = data
+            case RequestParked() if data.request_type.startswith("session_requested."):
+                self.parked = data.failure.message
             case _:
                 pass
+
+    def _take(self, number: int, fingerprint: str, messages: tuple[Message, ...]) -> None:
+        self.inputs[number] = "\n\n".join(message.content or "" for message in messages if message.role == "user")
+        self.fingerprints[number] = fingerprint
+
+    @property
+    def newest(self) -> int:
+        """Return the number of the newest activation."""
+        return max(self.fingerprints)
+
+    @property
+    def stands(self) -> str:
+        """Return in a word how it stands."""
+        if self.parked or self.end:
+            return "parked" if self.parked else "over"
+        return "waits for an input" if self.is_waiting_allowed and self.newest in self.answers else "works"
 
 
 async def standing_of(log: EventLog, run_id: str, rollout_id: str) -> Standing:
     """Return a rollout's newest session; raises `Permanent` if it has none yet."""
     standing = Standing(run_id, rollout_id)
-    await standing.refresh(log)
+    if NAME.fullmatch(run_id) and NAME.fullmatch(rollout_id):
+        await standing.refresh(log)
     if standing.attempt == 0:
-        msg = f"there is no session of rollout {rollout_id} in run {run_id}: `gym-bus eval status {run_id}` lists what is under way"
+        msg = f"run {run_id} has no session of a rollout {rollout_id} (yet): `gym-bus eval status {run_id}` lists what is under way"
         raise Permanent(msg)
     return standing
 
@@ -108,32 +140,55 @@ async def give(
     activation: int | None = None,
     within_s: float,
 ) -> int:
-    """Give a session its next input, or its `activation`-th, and wait for what comes of it; return its number in `standing`.
+    """Give a session its `activation`-th input, and wait for what comes of it; return its number in `standing`.
 
-    The same input for the same number is taken once: its answer is returned again. Raises `NotTaken`, and `NoAnswerYet` after
-    `within_s` seconds, with which nothing ends.
+    Without a number it is the next one, and what is under way is waited for first. The same input for the same number is taken once:
+    its answer is found again. Raises `NotTaken`, and `NoAnswerYet` after `within_s` seconds, with which nothing ends.
     """
-    messages = (Message(role="user", content=words),)
-    number, fingerprint = activation or max(standing.fingerprints) + 1, fingerprint_of(messages)
-    is_known = standing.fingerprints.get(number) == fingerprint
-    if not is_known:
+    if len(words.encode(errors="replace")) > INPUT_MAX_BYTES:
+        raise NotTaken(f"an input has {INPUT_MAX_BYTES:,} bytes at most")
+    messages = (Message(role="user", content=log.codec.cleaned(words)),)
+    deadline = time.monotonic() + within_s
+    if activation is not None:
+        return await _given(log, standing, messages, activation, deadline)
+    while True:
+        await _until(log, standing, deadline, lambda: standing.newest in standing.answers)
+        number = standing.newest + 1
+        with suppress(Overtaken):
+            return await _given(log, standing, messages, number, deadline)
+
+
+async def _given(log: EventLog, standing: Standing, messages: tuple[Message, ...], number: int, deadline: float) -> int:
+    fingerprint = fingerprint_of(messages)
+    given = None
+    if standing.fingerprints.get(number) != fingerprint:
         _check_open(standing)
-    asked = ActivationAsked(activation=number, fingerprint=fingerprint, messages=messages)
-    given = None if is_known else await _append(log, standing, asked)
-    attempt, deadline = standing.attempt, time.monotonic() + within_s
+        asked = ActivationAsked(activation=number, fingerprint=fingerprint, messages=messages)
+        given = await _append(log, standing, asked)
+
+    def is_answered() -> bool:
+        if given and (reason := standing.refused.get(given.event_id)):
+            raise (Overtaken if number in standing.fingerprints else NotTaken)(reason)
+        return standing.fingerprints.get(number) == fingerprint and number in standing.answers
+
+    await _until(log, standing, deadline, is_answered)
+    return number
+
+
+async def _until(log: EventLog, standing: Standing, deadline: float, holds: Callable[[], bool]) -> None:
+    """Look at the log until `holds()`, which may raise; raises `NotTaken` where the session ends before, and `NoAnswerYet`."""
+    attempt = standing.attempt
     while True:
         await standing.refresh(log)
         if standing.attempt != attempt:
             raise NotTaken(
-                f"attempt {attempt} is over, and attempt {standing.attempt} begins with the task's first input"
+                f"attempt {attempt} is over: attempt {standing.attempt} begins anew, with the task's first input"
             )
-        if given and (reason := standing.refused.get(given.event_id)):
-            raise NotTaken(reason)
-        if standing.fingerprints.get(number) == fingerprint and number in standing.answers:
-            return number
+        if holds():
+            return
         _check_open(standing)
         if time.monotonic() >= deadline:
-            msg = f"no answer within {within_s:g} s; the session goes on: say the same with --activation {number} to wait for it"
+            msg = "no answer in that time; the session goes on: say the same with --activation NUMBER to wait for it"
             raise NoAnswerYet(msg)
         await asyncio.sleep(LOOK_EVERY_S)
 
@@ -148,6 +203,8 @@ def _check_open(standing: Standing) -> None:
     where = f"the session of {standing.run_id}/{standing.rollout_id}"
     if isinstance(standing.end, SessionFailed):
         raise NotTaken(f"{where} failed: {standing.end.failure.kind}: {standing.end.failure.message}")
+    if standing.parked:
+        raise NotTaken(f"{where} is parked: {standing.parked}: `gym-bus dlq list`")
     if standing.end:
         raise NotTaken(f"{where} is closed: it takes no further input")
     if not standing.is_waiting_allowed:

@@ -19,7 +19,7 @@ FOLLOW_UPS_MAX: Final = 100
 MCP_SERVERS_MAX: Final = 16
 
 
-def _words_of_the_user(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def words_of_the_user(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Refuse a further input that is not what a user says."""
     if not messages or any(m.role != "user" or not (m.content or "").strip() or m.tool_calls for m in messages):
         msg = "a further input must be one or more messages of the user"
@@ -27,7 +27,7 @@ def _words_of_the_user(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     return messages
 
 
-FollowUp = Annotated[tuple[Message, ...], AfterValidator(_words_of_the_user)]
+FollowUp = Annotated[tuple[Message, ...], AfterValidator(words_of_the_user)]
 
 
 class McpServer(Frozen):

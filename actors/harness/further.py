@@ -6,7 +6,7 @@ answer is in its log. Nothing is remembered elsewhere, so all of it holds for wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -16,8 +16,10 @@ from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
 from schemas.envelope import Envelope
 from schemas.events import ActivationAsked, ActivationRefused, ActivationStarted, InputEnded, SessionEndAsked
-from schemas.tasks import FOLLOW_UPS_MAX, fingerprint_of
+from schemas.tasks import FOLLOW_UPS_MAX, fingerprint_of, words_of_the_user
+from schemas.values import Message
 
+Cannot = Callable[[tuple[Message, ...]], str | None]
 OFFERED_MAX: Final = 16
 """So many inputs may wait to be judged; what comes beyond is not heard."""
 
@@ -61,16 +63,16 @@ def begun(state: Core, event: Envelope, data: ActivationStarted) -> Core:
     return state.replaced(course=course, asked_at=event.recorded_at, messages_asked=data.messages, offered=left)
 
 
-def refusals(state: SessionCore) -> Sequence[Draft]:
-    """State what is not taken of the inputs that were given."""
+def refusals(state: SessionCore, cannot: Cannot = lambda _: None) -> Sequence[Draft]:
+    """State what is not taken of the inputs that were given; `cannot` says why the agent could not deal with one."""
     return [
         Draft(ActivationRefused(asked_id=one.asked_id, activation=one.activation, reason=reason), one.asked_id)
         for one in state.offered
-        if (reason := _why_not(state, one))
+        if (reason := _why_not(state, one, cannot))
     ]
 
 
-def _why_not(state: SessionCore, given: Offered) -> str | None:
+def _why_not(state: SessionCore, given: Offered, cannot: Cannot) -> str | None:
     judged = state.course.judged(given.activation, given.fingerprint)
     if isinstance(judged, Refused):
         return judged.reason
@@ -85,7 +87,16 @@ def _why_not(state: SessionCore, given: Offered) -> str | None:
         f"a session takes {FOLLOW_UPS_MAX + 1} inputs at most": given.activation > FOLLOW_UPS_MAX + 1,
         "the fingerprint is not that of the input": given.fingerprint != fingerprint_of(given.messages),
     }
-    return next((reason for reason, holds in reasons.items() if holds), None)
+    found = next((reason for reason, holds in reasons.items() if holds), None)
+    return found or _not_words(given.messages) or cannot(given.messages)
+
+
+def _not_words(messages: tuple[Message, ...]) -> str | None:
+    try:
+        words_of_the_user(messages)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def go_on(state: SessionCore, now: datetime) -> Sequence[Draft]:

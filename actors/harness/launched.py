@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Literal
 
 from actors.harness import further
@@ -59,7 +60,7 @@ from schemas.harnesses import AcpAgent, HarnessAgent, Program
 from schemas.ids import sandbox_key
 from schemas.readiness import GatewayDoor
 from schemas.tasks import Evidence
-from schemas.values import BlobRef, Failure
+from schemas.values import BlobRef, Failure, Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,7 @@ class LaunchedMachine:
         """Say what to append now."""
         if state.is_closed:
             return ()
-        if refused := further.refusals(state):
+        if refused := further.refusals(state, partial(_cannot, state)):
             return refused
         if state.failure:
             return self._wind_up(state, state.failure)
@@ -372,6 +373,16 @@ class LaunchedMachine:
         if state.failure:
             return (self._failed(state, state.failure),)
         return (Draft(ActivationFailed(activation=state.activation, failure=failure), state.request_id),)
+
+
+def _cannot(state: LaunchedState, messages: tuple[Message, ...]) -> str | None:
+    """Return why the program cannot be given a further input."""
+    task = state.request.task.model_copy(update={"follow_ups": (messages,)})
+    try:
+        asking.check(state.agent, task, state.request.sandbox)
+    except Unsupported as error:
+        return str(error)
+    return None
 
 
 def _asked_for(state: LaunchedState, event: Envelope, data: SandboxRequested) -> LaunchedState:

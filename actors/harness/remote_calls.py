@@ -127,6 +127,8 @@ class RemoteHandlers:
             agent, asked, task, state.messages_asked, state.fingerprint, state.deadline, gateway, token
         )
         own = await self._key_of(state)
+        if own:
+            drive.shell.log.codec.learn(own)
         headers = {"accept": "application/json", **({"authorization": f"Bearer {own}"} if own else {})}
         begin = {**headers, "content-type": "application/json", "idempotency-key": asked.idempotency_key}
         secrets = tuple(secret.encode() for secret in (token, own) if secret)

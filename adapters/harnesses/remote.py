@@ -238,11 +238,19 @@ def _accepted(url: str, headers: Mapping[str, str], body: bytes) -> Accepted | F
         return Failure(kind="unsupported", message=message, stage="seed", terminal=True)
     if named is None:
         return Accepted(None, retry_after_s(headers))
-    status_url = urljoin(url, named)
+    status_url = _joined(url, named)
     if _origin(status_url) is None or _origin(status_url) != _origin(url) or not status_url.isprintable():
         message = f"the agent at {url} answered 202 with the status_url {named!r}: it must be of the same scheme, host and port"
         return Failure(kind="unsupported", message=message[:SAID_MAX], stage="seed", terminal=True)
     return Accepted(status_url, retry_after_s(headers))
+
+
+def _joined(url: str, named: str) -> str:
+    """Return the whole address of one that may be relative; empty for what is none."""
+    try:
+        return urljoin(url, named)
+    except ValueError:
+        return ""
 
 
 def _origin(url: str) -> tuple[str, str, int] | None:

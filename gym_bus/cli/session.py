@@ -55,7 +55,9 @@ def say(
     said = sys.stdin.read() if words == "-" else words
     if not said.strip():
         raise click.UsageError("there are no words")
-    return asyncio.run(_say(settings_for(data_dir), (run_id, rollout_id), said, activation, within_s, as_json=as_json))
+    if not said.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in said):
+        raise click.UsageError("the words are no UTF-8")
+    return asyncio.run(_say(_settings(data_dir), (run_id, rollout_id), said, activation, within_s, as_json=as_json))
 
 
 @group.command()
@@ -68,7 +70,7 @@ def end(run_id: str, rollout_id: str, data_dir: Path | None) -> int:
     \b
     gym-bus session end RUN 0-0
     """  # noqa: D301  \b keeps click from wrapping the examples
-    return asyncio.run(_end(settings_for(data_dir), (run_id, rollout_id)))
+    return asyncio.run(_end(_settings(data_dir), (run_id, rollout_id)))
 
 
 @group.command()
@@ -82,7 +84,18 @@ def show(run_id: str, rollout_id: str, as_json: bool, data_dir: Path | None) -> 
     \b
     gym-bus session show RUN 0-0
     """  # noqa: D301  \b keeps click from wrapping the examples
-    return asyncio.run(_show(settings_for(data_dir), (run_id, rollout_id), as_json=as_json))
+    return asyncio.run(_show(_settings(data_dir), (run_id, rollout_id), as_json=as_json))
+
+
+def _settings(data_dir: Path | None) -> Settings:
+    """Return the settings; raises `BadConfig` where there is no log, before anything is started."""
+    from gym_bus.errors import BadConfig  # noqa: PLC0415  not needed for --help
+
+    settings = settings_for(data_dir)
+    if not settings.bus_url and not (settings.data_dir / "bus").is_dir():
+        msg = f"there is no log under {settings.data_dir}: `gym-bus eval run` makes one (GYM_BUS_DATA_DIR, --data-dir)"
+        raise BadConfig(msg)
+    return settings
 
 
 async def _say(
@@ -94,8 +107,11 @@ async def _say(
         log, standing = await _opened(bus, settings, where)
         number = await inputs.give(log, standing, words, activation=activation, within_s=within_s)
     row = _row(number, standing)
-    told = f"activation {number} failed: {row['failure']}" if row["failure"] else row["answer"]
-    print(json.dumps(row) if as_json else told)
+    if row["failure"] and not as_json:
+        again = "if another attempt follows, it begins anew, with the task's first input"
+        print(f"error: activation {number} failed: {row['failure']}; {again}", file=sys.stderr)
+    else:
+        print(json.dumps(row) if as_json else row["answer"])
     return OK if row["state"] == "completed" else FAILED
 
 
@@ -115,20 +131,21 @@ async def _show(settings: Settings, where: tuple[str, str], *, as_json: bool) ->
     async with up_and_connected(settings) as bus:
         _, standing = await _opened(bus, settings, where)
     rows = [_row(number, standing) for number in sorted(standing.fingerprints)]
-    state = "waits or works" if standing.end is None else "over"
     if as_json:
-        print(json.dumps({"attempt": standing.attempt, "session": state, "activations": rows}))
+        print(json.dumps({"attempt": standing.attempt, "session": standing.stands, "activations": rows}))
         return OK
-    columns = ("activation", "state", "answer", "failure")
+    columns = ("activation", "input", "state", "answer", "failure")
     print_table(columns, [[row[column] for column in columns] for row in rows])
-    print(f"\nattempt {standing.attempt}: {state}")
+    print(f"\nattempt {standing.attempt}: {standing.stands}")
     return OK
 
 
 async def _opened(bus: Any, settings: Settings, where: tuple[str, str]) -> tuple[EventLog, Standing]:
     from gym_bus import client, inputs  # noqa: PLC0415  slow to import
+    from gym_bus.cli.eval_runs import request_of  # noqa: PLC0415  the same
 
     log = client.open_log(bus, settings)
+    await request_of(log, where[0])
     return log, await inputs.standing_of(log, *where)
 
 
@@ -139,7 +156,9 @@ def _row(number: int, standing: Standing) -> dict[str, Any]:
     failure = answer.failure if isinstance(answer, ActivationFailed) else None
     state = "under way" if answer is None else "failed" if failure else "completed"
     return {
+        "attempt": standing.attempt,
         "activation": number,
+        "input": standing.inputs[number],
         "fingerprint": standing.fingerprints[number],
         "state": state,
         "answer": answer.evidence.answer if isinstance(answer, ActivationCompleted) else None,

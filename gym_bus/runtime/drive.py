@@ -108,6 +108,7 @@ class Drive(Generic[S]):
         self.on_over: Callable[[], None] = lambda: None
         self.on_broken: Callable[[], None] = lambda: None
         self.opens: Callable[[Envelope], bool] = lambda _: True
+        self.hears_unasked: Callable[[Any], bool] = lambda _: False
         self.takes_from_living = False
         self.may_have_missed = False
         self._request = request
@@ -311,7 +312,8 @@ class Drive(Generic[S]):
         return event
 
     async def _snapshot(self) -> None:
-        read_after = min(self._asked.values(), default=self.writer.last_sequence + 1) - 1
+        first_asked = 1 if self.hears_unasked(self.state) else self.writer.last_sequence + 1
+        read_after = min([*self._asked.values(), first_asked]) - 1
         state = {"state": self.state.model_dump(mode="json"), "read_after": read_after}
         await self.shell.log.append(self.writer, Draft(Snapshot(state=state), None, str(self.writer.ordinal)))
 

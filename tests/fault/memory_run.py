@@ -48,7 +48,8 @@ def run_disturbed(
 ) -> Outcome:
     """Run eight rollouts; kill the host (it comes back) or the bus at each target: a boundary, and for the how many-th time.
 
-    Each of their sessions has `follow_ups` further inputs; `from_outside` they are given one after the other, as by `session say`.
+    Each of their sessions has `follow_ups` further inputs; `from_outside` they are given one after the other, as by `session say`,
+    to sessions that keep snapshots often.
     """
     return run_virtual(_run(ledger, targets, what, hosts, faults, follow_ups, from_outside=from_outside))
 
@@ -68,6 +69,7 @@ async def _run(
     said = {task.index: [messages[0].content or "" for messages in task.input.follow_ups] for task in world.tasks}
     if from_outside:
         world.tasks = [waiting(task) for task in world.tasks]
+        world.settings = world.settings.model_copy(update={"snapshot_every": 4})
     loop = asyncio.get_running_loop()
     struck = 0
 

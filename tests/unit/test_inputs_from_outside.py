@@ -19,6 +19,7 @@ from schemas.events import (
     SandboxCloseRequested,
     SessionEndAsked,
 )
+from schemas.harnesses import HermesAgent
 from schemas.tasks import TaskInput, fingerprint_of
 from schemas.values import Message
 from tests.support.examples import AT
@@ -35,9 +36,9 @@ def asked(number: int = 2, messages: Any = NEXT, **changes: Any) -> ActivationAs
     )
 
 
-def waiting(task: TaskInput = WAITING) -> Case[LaunchedState]:
+def waiting(task: TaskInput = WAITING, **changes: Any) -> Case[LaunchedState]:
     """Return a session whose first activation was completed at `AT`."""
-    case = kept(task=task)
+    case = kept(task=task, **changes)
     (completed,) = case.decided
     assert isinstance(completed, ActivationCompleted)
     return case.given(("done", completed))
@@ -85,6 +86,25 @@ def test_what_does_not_fit_is_refused_with_the_reason(given: ActivationAsked, re
     assert case.decided == [refused]
     case = case.given(("no", refused), ("fits", asked()))
     assert [type(event) for event in case.decided] == [ActivationStarted]
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ((), "messages of the user"),
+        ((Message(role="user", content=" "),), "messages of the user"),
+        ((Message(role="assistant", content="I did."),), "messages of the user"),
+        ((Message(role="user", content="a\0b"),), "cannot be given a NUL"),
+        ((Message(role="user", content=200_000 * "x"),), "an argument of more than 131071 bytes"),
+    ],
+)
+def test_what_no_program_can_be_given_is_refused(messages: Any, reason: str) -> None:
+    """As a further input of the task is before anything starts; the session goes on, and takes what fits."""
+    case = waiting(agent=HermesAgent()).given(("said", asked(2, messages)))
+    (refused,) = case.decided
+    assert isinstance(refused, ActivationRefused)
+    assert reason in refused.reason
+    assert [type(event) for event in case.given(("no", refused), ("fits", asked())).decided] == [ActivationStarted]
 
 
 def test_what_is_heard_twice_is_refused_once() -> None:

@@ -66,6 +66,7 @@ def main() -> None:
     shutil.copytree(
         stdlib,
         copied,
+        symlinks=True,  # what a link leads to outside of it is nobody's there
         ignore=lambda _, names: [
             name for name in names if name in LEFT_OUT or name.startswith(("config-", "_test", "_tkinter"))
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +14,9 @@ from typing import Final
 
 from adapters.harnesses.installing.directories import InstallFailed
 
-TELLS: Final = "import json, sys; print(json.dumps(['.'.join(map(str, sys.version_info[:2])), sys.version]))"
+TELLS: Final = (
+    "import json, sys; print(json.dumps([sys.executable, '.'.join(map(str, sys.version_info[:2])), sys.version]))"
+)
 ANSWERS_WITHIN_S: Final = 20.0
 
 
@@ -33,10 +36,13 @@ def find_python(harness: str, wanted: tuple[str, ...], named: Path | None = None
     """
     versions = " or ".join(wanted)
     if named is not None:
-        found = _told_by(str(named))
+        found = _told_by(str(named.absolute() if named.exists() else named))
         if found is None or found.version not in wanted:
             is_what = f"is Python {found.version}" if found else "cannot be run as a Python"
-            msg = f"install_failed: {harness} needs Python {versions}, and {named} (GYM_BUS_AGENT_PYTHON) {is_what}"
+            msg = (
+                f"install_failed: {harness} needs Python {versions}, and {named} (GYM_BUS_AGENT_PYTHON) {is_what}; hosts read that "
+                "when they start, after `gym-bus bus down`"
+            )
             raise InstallFailed(msg)
         return found
     for program, version in _candidates(wanted):
@@ -57,8 +63,13 @@ def _candidates(wanted: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             yield program, version
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     for version in wanted:
-        for program in sorted(map(str, root.glob(f"versions/{version}*/bin/python{version}")), reverse=True):
-            yield program, version
+        for found in sorted(root.glob(f"versions/{version}*/bin/python{version}"), key=_numbers, reverse=True):
+            yield str(found), version
+
+
+def _numbers(program: Path) -> list[int]:
+    """Return the version that pyenv calls a program's directory by, to be sorted by."""
+    return [int(part) for part in re.findall(r"\d+", program.parent.parent.name)]
 
 
 def _told_by(program: str) -> HostPython | None:
@@ -67,7 +78,7 @@ def _told_by(program: str) -> HostPython | None:
         told = subprocess.run(  # noqa: S603
             [program, "-I", "-c", TELLS], capture_output=True, text=True, timeout=ANSWERS_WITHIN_S, check=True
         )
-        version, build = json.loads(told.stdout)
+        itself, version, build = json.loads(told.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
-    return HostPython(program, str(version), str(build))
+    return HostPython(str(itself), str(version), str(build))

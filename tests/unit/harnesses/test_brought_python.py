@@ -29,7 +29,7 @@ print(json.dumps([sys.prefix, sys.path[0], sys.executable, shell, again]))
 def says(path: Path, version: str, build: str = "x") -> Path:
     """Make a program that answers as a Python of this version does."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\necho '{json.dumps([version, build])}'\n")
+    path.write_text(f"#!/bin/sh\necho '{json.dumps([str(path), version, build])}'\n")
     path.chmod(0o755)
     return path
 
@@ -44,8 +44,8 @@ def nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_best_version_that_there_is(nothing: Path) -> None:
     """On the PATH before what pyenv has; a shim that answers with nothing, or with another version, is passed over."""
-    newest = says(nothing / "pyenv/versions/3.12.9/bin/python3.12", "3.12")
-    says(nothing / "pyenv/versions/3.12.1/bin/python3.12", "3.12")
+    newest = says(nothing / "pyenv/versions/3.12.10/bin/python3.12", "3.12")
+    says(nothing / "pyenv/versions/3.12.9/bin/python3.12", "3.12")
     assert find_python("it", ("3.12", "3.13")).program == str(newest)
     shim = says(nothing / "path/python3.12", "3.11")
     other = says(nothing / "path/python3.13", "3.13")
