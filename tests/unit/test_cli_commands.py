@@ -58,6 +58,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     structlog.reset_defaults()
 
 
+@pytest.mark.alone
 def test_help_is_quick() -> None:
     """Less than 0.6 s, of several tries the best: click alone is imported."""
 

@@ -204,7 +204,9 @@ def test_variables_of_the_task_are_found_by_commands(harness: Harness) -> None:
     assert (environment["CITY"], environment["HOME"]) == ("Oslo", "/tmp/agent")
 
 
-@each_harness
+@pytest.mark.parametrize(
+    "harness", [one for one in HARNESSES.values() if one.grants & {"mcp", "http"}], ids=lambda harness: harness.name
+)
 def test_a_required_server_is_looked_at_before_the_program(harness: Harness) -> None:
     """In the same process, which then becomes the program; one that is not required is not looked at."""
     asked = {"mcp": (SERVER, LocalServer("near", "serve-tools"))} if "mcp" in harness.grants else {}
