@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 
 from adapters.harnesses.acp import ACP
-from adapters.harnesses.gaps import KNOWN_GAPS
+from adapters.harnesses.gaps import GAPS_OF_SERVERS, KNOWN_GAPS
 from adapters.harnesses.joining import RecordedCall, join, recorded_calls
 from adapters.harnesses.prime import PRIME
 from adapters.harnesses.table import HARNESSES, harness_of, installed_for
@@ -134,13 +134,13 @@ def found(run: RealRun, row: Row, asked_of_model: list[str], *, resumes: bool) -
     row.turns, row.tool_calls, row.wall_s = launch["replies"], launch["tool_calls"], round(launch["duration_s"], 1)
     row.task_tool = sum(note["state"] == "completed" and json.loads(note["record"]) == NOTED for note in notes)
     row.calls, row.gaps, row.reward = len(calls), sorted(join(told, calls).kinds), result["reward"]
+    known = sorted({*KNOWN_GAPS[row.harness], *GAPS_OF_SERVERS.get(row.harness, {})})
     results = [item for item in told if isinstance(item, ToolDone)]
     problems = {
         f"exit code {launch['exit_code']}": launch["exit_code"] != 0,
         "something of it was left": not all(one["is_clean"] for one in (launch, *further)),
         f"the verdict is {row.reward}": row.reward != 1.0,
-        f"gaps are not those that are known: {', '.join(sorted(KNOWN_GAPS[row.harness]))}": row.gaps
-        != sorted(KNOWN_GAPS[row.harness]),
+        f"gaps are not those that are known: {', '.join(known)}": row.gaps != known,
         f"records that nobody knows: {', '.join(ended.unknown)}": bool(ended.unknown),
         "records that were not understood": ended.faults > 0,
         "the log does not hold together": run.cli("doctor").returncode != 0,
@@ -161,7 +161,8 @@ def found(run: RealRun, row: Row, asked_of_model: list[str], *, resumes: bool) -
 
 def calls_tools(name: str) -> bool:
     """Say whether a program calls tools at all."""
-    return len(installed_for(name).grants) > 1
+    harness = harness_of(opencode()) if name == ACP.name else HARNESSES[name]
+    return len(harness.grants) > 1
 
 
 def ended_with(result: ToolDone, code: int, words: str) -> bool:

@@ -72,3 +72,9 @@ KNOWN_GAPS: Final[dict[str, dict[GapKind, str]]] = {
     },
 }
 """By harness: kinds of gaps, and why."""
+
+GAPS_OF_SERVERS: Final[dict[str, dict[GapKind, str]]] = {
+    "acp_agent": {"arguments_rewritten": "the protocol has arguments as parsed JSON"},
+    "openclaw_agent": {"duration_unknown": "it does not say how long a tool of a server took"},
+}
+"""The same, beside those, where it calls tools of MCP servers."""

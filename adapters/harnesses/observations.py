@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-from adapters.harnesses.gaps import KNOWN_GAPS
+from adapters.harnesses.gaps import GAPS_OF_SERVERS, KNOWN_GAPS
 from adapters.harnesses.joining import GapKind
 from schemas.harnesses import Observation
 
@@ -16,7 +16,8 @@ TAKES: Final[dict[Observation, GapKind]] = {"timing": "duration_unknown", "reaso
 
 def observed(name: str) -> frozenset[Observation]:
     """Return what the harness `name` tells."""
-    missing = {kind for kind, gap in TAKES.items() if gap in KNOWN_GAPS[name]}
+    gaps = {*KNOWN_GAPS[name], *GAPS_OF_SERVERS.get(name, {})}
+    missing = {kind for kind, gap in TAKES.items() if gap in gaps}
     if name not in TELL_COMPACTION:
         missing.add("compaction")
     return frozenset(get_args(Observation)) - missing

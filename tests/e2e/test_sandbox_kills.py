@@ -57,7 +57,7 @@ async def one_life(place: Stage, fault: str, log: Path, pids: list[int]) -> int:
         )  # fmt: skip
     pids.append(host.pid)
     try:
-        return await asyncio.to_thread(host.wait, 20)
+        return await asyncio.to_thread(host.wait, 60)
     except subprocess.TimeoutExpired:
         host.kill()
         await asyncio.to_thread(host.wait, 20)
