@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
+from adapters.harnesses.base import Activation, Harness, Package, Plan, Tokens
 from adapters.harnesses.readers import LineReader, Record, number, word
+from adapters.harnesses.runners import NO_TELEMETRY, model_of, runner_plan
 from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
     Finished,
@@ -24,8 +24,6 @@ from adapters.harnesses.trajectory import (
 )
 
 STEPS_MAX: Final = 250
-CALL_TIMEOUT_S: Final = 3600
-"""For one call of the model; the gateway's own deadlines are shorter."""
 RUNNER: Final = Path(__file__).with_name("openhands_runner.py")
 
 
@@ -34,16 +32,10 @@ def plan(activation: Activation) -> Plan:
     home = f"{activation.home}/.openhands"
     prompt = activation.system_prompt
     said = {
-        "base_url": f"{activation.base_url}/v1",
-        "api_key": NO_KEY,
-        "model": activation.model,
-        "context_tokens": activation.context_tokens,
-        "max_tokens": activation.max_output_tokens,
-        "call_timeout_s": CALL_TIMEOUT_S,
+        **model_of(activation),
         "system_prompt": {"text": prompt.text, "mode": prompt.mode} if prompt else None,
         "session": activation.resume or uuid.uuid5(uuid.NAMESPACE_URL, activation.base_url).hex,
         "storage": f"{home}/conversations",
-        "workspace": activation.workspace,
         "steps": STEPS_MAX,
         "withheld": sorted(activation.withheld),
         "servers": {server.name: entry_of(server) for server in activation.mcp},
@@ -52,19 +44,12 @@ def plan(activation: Activation) -> Plan:
     }
     variables = {
         "GYM_BUS_PACKAGES": f"{activation.installed}/site",
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        "LITELLM_TELEMETRY": "False",
+        **NO_TELEMETRY,
         "OPENHANDS_SUPPRESS_BANNER": "1",
         "OTEL_SDK_DISABLED": "true",
         "DO_NOT_TRACK": "1",
     }
-    return Plan(
-        argv=(activation.brought_python, "-I", f"{home}/runner.py", f"{home}/said.json", *activation.extra_args),
-        environment=environment_of(activation, variables),
-        traces=(Trace("stdout", reader),),
-        files={f"{home}/runner.py": RUNNER.read_text(), f"{home}/said.json": json.dumps(said)},
-        stdin=activation.prompt,
-    )
+    return runner_plan(activation, RUNNER, home, (activation.brought_python, "-I"), said, variables, reader)
 
 
 def reader() -> LineReader:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Final
 
-from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
+from adapters.harnesses.base import Activation, Harness, Package, Plan, Tokens
 from adapters.harnesses.runner_lines import reader
+from adapters.harnesses.runners import NO_TELEMETRY, model_of, runner_plan
 
 STEPS_MAX: Final = 250
-CALL_TIMEOUT_S: Final = 3600
-"""For one call of the model; the gateway's own deadlines are shorter."""
 RUNNER: Final = Path(__file__).with_name("terminus_2_runner.py")
 
 
@@ -19,31 +17,18 @@ def plan(activation: Activation) -> Plan:
     """See `Harness.plan`."""
     home = f"{activation.home}/.terminus"
     said = {
-        "base_url": f"{activation.base_url}/v1",
-        "api_key": NO_KEY,
-        "model": activation.model,
-        "context_tokens": activation.context_tokens,
-        "max_tokens": activation.max_output_tokens,
-        "call_timeout_s": CALL_TIMEOUT_S,
+        **model_of(activation),
         "storage": f"{home}/run",
-        "workspace": activation.workspace,
         "steps": STEPS_MAX,
     }
     variables = {
         "GYM_BUS_PACKAGES": f"{activation.installed}/site",
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        "LITELLM_TELEMETRY": "False",
+        **NO_TELEMETRY,
         "HARBOR_TELEMETRY": "0",
         "DO_NOT_TRACK": "1",
         "SHELL": "/bin/bash",
     }
-    return Plan(
-        argv=(activation.brought_python, "-I", f"{home}/runner.py", f"{home}/said.json", *activation.extra_args),
-        environment=environment_of(activation, variables),
-        traces=(Trace("stdout", reader),),
-        files={f"{home}/runner.py": RUNNER.read_text(), f"{home}/said.json": json.dumps(said)},
-        stdin=activation.prompt,
-    )
+    return runner_plan(activation, RUNNER, home, (activation.brought_python, "-I"), said, variables, reader)
 
 
 TERMINUS_2: Final = Harness(
