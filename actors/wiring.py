@@ -252,7 +252,7 @@ def _sandbox(around: Surroundings) -> tuple[Worker, Places]:
     admission = Admission(settings.box_memory_mib, settings.box_cpus)
     warm = WarmPools(around.provider_for, admission, around.worker, partial(is_run_over, around.bus_for("sandbox")))
     maker = Maker(around.provider_for, around.blobs, admission, warm, around.note_run)
-    tooling = Tooling(settings.programs_dir or settings.data_dir, settings.agent_python)
+    tooling = Tooling(settings.programs, settings.agent_python)
     handlers = BoxHandlers(maker, around.host_id, Doors(settings.data_dir), tooling)
     grading, installing = GradingHandlers(maker, around.blobs), InstallHandlers(maker, tooling)
     launching = LaunchHandlers(settings.data_dir, handlers.lost)

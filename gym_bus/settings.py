@@ -57,6 +57,11 @@ class Settings(Frozen):
         return self
 
     @property
+    def programs(self) -> Path:
+        """Return the directory below which hosts install agents' own programs."""
+        return self.programs_dir or self.data_dir
+
+    @property
     def heartbeat_s(self) -> float:
         """Return how often a host shows that it lives: three times per lease."""
         return self.lease_s / 3

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gym_bus.cli import questions
 from gym_bus.cli.course import Course
+from gym_bus.cli.installs import Installs
 from gym_bus.cli.lazy import DETACHED, FAILED, OK, PAUSED
 from gym_bus.cli.progress import Progress, Rate, View
 from gym_bus.cli.setup import start_supervisor
@@ -64,6 +65,11 @@ class Watch:
     _took_s: float = 0.0
     _looked_after_at: float = 0.0
     _paused_since: float | None = None
+    _installs: Installs = field(init=False)
+
+    def __post_init__(self) -> None:
+        """See where this host installs."""
+        self._installs = Installs(self.settings.programs)
 
     async def run(self) -> tuple[int, Course]:
         """Watch until there is an exit code; return it with what is known of the run."""
@@ -168,6 +174,8 @@ class Watch:
         progress.rate_per_s = self._rate.note(progress.done, now)
         if progress.rate_per_s and not course.finished:
             progress.left_s = (planned - progress.done) / progress.rate_per_s
+        if not course.finished:
+            progress.note = self._installs.note()
         if now - self._answered_at > SILENT_AFTER_S and not course.finished:
             progress.note = f"the counts are {now - self._answered_at:.0f} s old: the projector does not answer"
         status = read_status(self.settings.data_dir) or {}

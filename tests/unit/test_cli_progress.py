@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
+from adapters.harnesses.installing import installs_of
+from gym_bus.cli import installs
 from gym_bus.cli.attach import Watch, shown_problem
 from gym_bus.cli.log import line_of
 from gym_bus.cli.progress import JsonView, LineView, Progress, Rate
 from gym_bus.cli.reasons import Reasons
 from gym_bus.cli.results import print_next, table_rows
 from gym_bus.cli.tables import cell, print_table
+from gym_bus.locks import try_lock
 from schemas.events import RunFinished
 
 
@@ -56,6 +61,19 @@ def test_a_problem_is_said_at_once_and_once(capsys: pytest.CaptureFixture[str]) 
     for _ in range(3):
         view.show(Progress("r", "running", 3, problem="http://h/v1 refused"))
     assert capsys.readouterr().out.count("problem: http://h/v1 refused") == 1
+
+
+def test_what_is_being_installed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first run of an agent's program is silent for a minute otherwise."""
+    monkeypatch.setattr(installs, "LOOK_EVERY_S", 0.0)
+    looked, home = installs.Installs(tmp_path), installs_of(tmp_path)
+    assert looked.note() is None
+    (home / ".part-codex_agent-0a1b-2c3d").mkdir(parents=True)
+    held = try_lock(home / ".lock-0a1b")
+    assert held is not None
+    assert looked.note() == "being installed, once for this host: codex_agent"
+    os.close(held)
+    assert looked.note() is None
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from adapters.harnesses.installing.directories import InstallFailed, Pinned, install, installs_of, node_binary
+from adapters.harnesses.installing.directories import (
+    InstallFailed,
+    Pinned,
+    install,
+    installs_of,
+    node_binary,
+    under_way,
+)
 from adapters.harnesses.installing.pins import pinned, shared_with
 
-__all__ = ["InstallFailed", "Pinned", "install", "installs_of", "node_binary", "pinned", "shared_with"]
+__all__ = ["InstallFailed", "Pinned", "install", "installs_of", "node_binary", "pinned", "shared_with", "under_way"]

@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import ClassVar, Final, Literal
 
 from gym_bus.errors import GymBusError
-from gym_bus.locks import try_lock
+from gym_bus.locks import is_locked, try_lock
 from providers.sandboxes.removal import remove_tree
 from providers.sandboxes.rooms import reachable_parent
 from providers.sandboxes.shared_directories import MARKER
 
+PART: Final = ".part-"
 LOG_HEAD_BYTES: Final = 1024
 LOG_TAIL_BYTES: Final = 3072
 LOCK_POLL_S: Final = 0.2
@@ -163,6 +164,16 @@ async def install(wanted: Wanted, home: Path, node: Path | None = None, *, deadl
     return place
 
 
+def under_way(home: Path) -> list[str]:
+    """Return the names of what processes of this host are installing below `home` right now. Blocking."""
+    found = set()
+    for part in home.glob(f"{PART}*"):
+        name, key, _ = part.name.removeprefix(PART).rsplit("-", 2)
+        if is_locked(home / f".lock-{key}"):
+            found.add(name)
+    return sorted(found)
+
+
 async def _locked(home: Path, key: str) -> int:
     home.mkdir(parents=True, exist_ok=True, mode=0o755)
     found = home.lstat()
@@ -176,9 +187,9 @@ async def _locked(home: Path, key: str) -> int:
 
 async def _make(wanted: Wanted, place: Path, node: Path | None) -> None:
     """Install beside the place, then rename; what a killed process left is removed first. The lock is held."""
-    for left in place.parent.glob(f".part-{place.name}-*"):
+    for left in place.parent.glob(f"{PART}{place.name}-*"):
         await asyncio.to_thread(remove_tree, left)
-    part = place.parent / f".part-{place.name}-{secrets.token_hex(4)}"
+    part = place.parent / f"{PART}{place.name}-{secrets.token_hex(4)}"
     part.mkdir(mode=0o755)
     try:
         for name, content in wanted.contents.items():

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.harnesses.acp import ACP
 from adapters.harnesses.base import Harness
-from adapters.harnesses.installing import InstallFailed, Pinned, install, installs_of, pinned
+from adapters.harnesses.installing import InstallFailed, Pinned, install, installs_of, pinned, under_way
 from adapters.harnesses.installing.directories import Chosen
 from adapters.harnesses.installing.pins import LOCKS, NODE
 from adapters.harnesses.table import HARNESSES
@@ -54,6 +54,22 @@ def npm_does(npm: Path, script: str) -> None:
 
 def starts(npm: Path) -> int:
     return (npm.parent / "starts").read_text().count("start")
+
+
+async def test_what_is_being_installed_can_be_seen(npm: Path, lock: Path, tmp_path: Path) -> None:
+    """By its name while it lasts; not afterwards, and not what a killed one has left."""
+    npm_does(npm, f"{MAKES}; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done")
+    home = tmp_path / "home"
+    making = asyncio.create_task(install(Pinned("some-tool", "npm", lock), home))
+    async with asyncio.timeout(30):
+        while not under_way(home):
+            await asyncio.sleep(0.05)
+    assert under_way(home) == ["some-tool"]
+    (tmp_path / "go").touch()
+    place = await making
+    assert under_way(home) == []
+    (home / f".part-{place.name}-0a1b2c3d").mkdir()
+    assert under_way(home) == []
 
 
 MAKES = 'mkdir -p node_modules/.bin; umask 077; echo "$*" >node_modules/made; ln -s ../made node_modules/.bin/made'
