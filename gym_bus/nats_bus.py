@@ -25,6 +25,7 @@ from gym_bus.topology import event_stream, inbox_prefix
 log = structlog.get_logger(__name__)
 
 REQUEST_TIMEOUT_S: Final = 10.0
+CLOSED_WITHIN_S: Final = 2.0
 PAGE: Final = 256
 CAS_FAILED: Final = 10071
 FULL: Final = frozenset({10077, 10047, 10023, 10122})
@@ -265,9 +266,10 @@ async def connect(  # noqa: C901  one callback for each thing that happens to a 
                 closed_cb=on_close,
                 pending_size=64 * 1024 * 1024,
             )
-    except Exception as error:
-        with contextlib.suppress(Exception):
-            await client.close()
+    except BaseException as error:
+        await client.end(CLOSED_WITHIN_S)
+        if not isinstance(error, Exception):
+            raise
         if refused.is_set():
             msg = f"the bus at {url} refuses the user {user!r}: the password is wrong, or the server was set up by another gym-bus"
             raise Permanent(msg) from error
@@ -275,14 +277,14 @@ async def connect(  # noqa: C901  one callback for each thing that happens to a 
         raise Retryable(msg) from error
     mailbox = Mailbox(client, f"{inbox_prefix(user)}.{secrets.token_hex(6)}")
     bus = NatsBus(client, mailbox, user)
-    await mailbox.open()
     try:
+        await mailbox.open()
         yield bus
     finally:
         mailbox.close()
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(2):
-                await client.flush(1)
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(2):
-                await client.close()
+        try:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(CLOSED_WITHIN_S):
+                    await client.flush(1)
+        finally:
+            await client.end(CLOSED_WITHIN_S)

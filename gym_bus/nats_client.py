@@ -3,7 +3,8 @@
 nats-py validates and parses every header of every message character by character and passes each one through a queue and a task: two
 thirds of its cost here. This client hands messages of chosen subscriptions straight to a callback, with headers parsed when they are
 asked for, and sends what was put together from checked tokens without checking it again. Connecting, reconnecting, buffering and the
-protocol stay nats-py's. It relies on four of its internals (`_process_msg`, `_send_command`, `_flush_queue`, `_flush_pending`), which
+protocol stay nats-py's, which forgets connections that came to nothing: they are closed here. It relies on six of its internals
+(`_process_msg`, `_send_command`, `_flush_queue`, `_flush_pending`, `_connect_to_server`, `_transport`), which
 `tests/unit/test_nats_client.py` holds against the pinned version.
 """
 
@@ -74,6 +75,23 @@ class LeanClient(Client):
         self._gather_s = gather_s
         self._is_gathering = False
         self.in_flight = 0
+
+    async def end(self, within_s: float) -> None:
+        """Close the connection within `within_s` seconds, also if whoever waits for that is cancelled. Nothing stays open."""
+        try:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(within_s):
+                    await self.close()
+        finally:
+            self._let_go()
+
+    async def _connect_to_server(self, s: Any) -> None:
+        self._let_go()  # of a try before, to which the server said nothing of use
+        await super()._connect_to_server(s)
+
+    def _let_go(self) -> None:
+        if self._transport:
+            self._transport.close()  # type: ignore[no-untyped-call]
 
     async def receive(self, pattern: str, on_received: OnReceived) -> Any:
         """Subscribe to `pattern`; `on_received` is called from the read loop, so it must be short and must not raise."""

@@ -73,7 +73,8 @@ class WayOut:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None:
+        if task is None or self._server is None:  # one that was taken just before the end
+            writer.close()
             return
         self._carrying.add(task)
         try:

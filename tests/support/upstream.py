@@ -45,11 +45,13 @@ class _Quiet(uvicorn.Server):
         for connection in list(state.connections):
             connection.shutdown()
         for _ in range(int(GRACE_S / TICK_S)):
+            await asyncio.sleep(TICK_S)  # also for a connection that was taken just now
             if not state.connections and not state.tasks:
                 return
-            await asyncio.sleep(TICK_S)
         for task in list(state.tasks):
             task.cancel()
+        for connection in list(state.connections):
+            connection.transport.abort()
         await asyncio.sleep(TICK_S)
 
 

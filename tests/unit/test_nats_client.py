@@ -19,6 +19,7 @@ EXPECTED: dict[str, list[str]] = {
     "_process_msg": ["self", "sid", "subject", "reply", "data", "headers"],
     "_send_command": ["self", "cmd", "priority"],
     "_flush_pending": ["self", "force_flush"],
+    "_connect_to_server": ["self", "s"],
 }
 
 
@@ -42,6 +43,7 @@ def test_nats_py_publishes_the_way_it_is_imitated() -> None:
     client = Client()
     assert client._flush_queue is None
     assert client._max_payload > 0
+    assert client._transport is None
 
 
 def test_nats_py_numbers_subscriptions_as_the_server_does() -> None:

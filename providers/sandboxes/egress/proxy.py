@@ -93,7 +93,8 @@ class EgressProxy:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        if task is None:
+        if task is None or self._server is None:  # one that was taken just before the end
+            writer.close()
             return
         one = _Open(task, loop.time(), self._phase, Traffic(self._bounds.idle_s))
         is_crowded = len(self._open) >= self._bounds.connections
@@ -154,15 +155,22 @@ class EgressProxy:
             raise Refused(HTTPStatus.FORBIDDEN, f"{where} is refused: {trouble}")
         async with _within(self._bounds.connect_s, HTTPStatus.GATEWAY_TIMEOUT, f"{where} does not answer"):
             connected = await _first(usable, where)
-        one.address = connected.getpeername()[0]
-        if not is_private and connected.getsockname()[0] == one.address:
+        try:
+            one.address = connected.getpeername()[0]
+            self._check(target, connected, one.address, is_private=is_private)
+            one.is_allowed = True
+            return End(*await asyncio.open_connection(sock=connected))
+        except BaseException:
             connected.close()
-            raise Refused(HTTPStatus.FORBIDDEN, f"{where} is refused: {one.address} is this machine itself")
+            raise
+
+    def _check(self, target: Target, connected: socket.socket, address: str, *, is_private: bool) -> None:
+        """Raise `Refused` if what has been connected to may not be used after all."""
+        where = f"{target.host}:{target.port}"
+        if not is_private and connected.getsockname()[0] == address:
+            raise Refused(HTTPStatus.FORBIDDEN, f"{where} is refused: {address} is this machine itself")
         if not self._covers(target):  # the list changed meanwhile
-            connected.close()
             raise Refused(HTTPStatus.FORBIDDEN, f"{where} is refused: {NO_LONGER}")
-        one.is_allowed = True
-        return End(*await asyncio.open_connection(sock=connected))
 
     async def _addresses(self, target: Target) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
         """Return where a name leads, in the order in which to try."""
