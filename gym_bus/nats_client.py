@@ -90,7 +90,7 @@ class LeanClient(Client):
         await super()._connect_to_server(s)
 
     def _let_go(self) -> None:
-        if self._transport:
+        if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call]
 
     async def receive(self, pattern: str, on_received: OnReceived) -> Any:

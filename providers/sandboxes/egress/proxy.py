@@ -156,8 +156,8 @@ class EgressProxy:
         async with _within(self._bounds.connect_s, HTTPStatus.GATEWAY_TIMEOUT, f"{where} does not answer"):
             connected = await _first(usable, where)
         try:
-            one.address = connected.getpeername()[0]
-            self._check(target, connected, one.address, is_private=is_private)
+            one.address = address = str(connected.getpeername()[0])
+            self._check(target, connected, address, is_private=is_private)
             one.is_allowed = True
             return End(*await asyncio.open_connection(sock=connected))
         except BaseException:
