@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pydantic_core
 
+from actors.gateway.unknown_fields import OTHERS_DIGEST, digest_of, said_in
 from schemas.conversation import Part, Request, Text, ToolUse
 from schemas.values import Message, ToolCall
 
@@ -33,5 +34,7 @@ def tools_digest(request: Request) -> str | None:
 
 
 def parameters_of(request: Request) -> dict[str, Any]:
-    """Return what a request asks for beside its turns and tools, where it says anything."""
-    return request.model_dump(mode="json", include=set(PARAMETERS), exclude_defaults=True)
+    """Return what a request asks for beside its turns and tools, where it says anything; of what nobody here knows the digest."""
+    known = request.model_dump(mode="json", include=set(PARAMETERS), exclude_defaults=True)
+    digest = digest_of(said_in(request))
+    return {**known, OTHERS_DIGEST: digest} if digest else known

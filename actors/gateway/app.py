@@ -30,7 +30,7 @@ from actors.gateway.tool_answers import ToolAnswers
 from actors.gateway.tool_calls import ToolCalls
 from actors.gateway.tool_faces import ToolFaces
 from gym_bus.clock import Clock
-from gym_bus.errors import Fenced, GymBusError
+from gym_bus.errors import BusUnavailable, Fenced, GymBusError
 from gym_bus.event_log import EventLog, Held
 from gym_bus.nesting import GIVEN_MAX_LEVELS, is_deeper
 from gym_bus.runtime.presence import Presence
@@ -183,6 +183,8 @@ class Gateway:
                 await exchange.run()
             except (Fenced, Held) as error:
                 log.info("conversation_elsewhere", conversation=known.name, reason=str(error))
+            except BusUnavailable as error:
+                log.warning("call_not_asked", conversation=known.name, reason=str(error))
             except Exception as error:
                 log.exception("call_broke", conversation=known.name, reason=str(error))
             finally:

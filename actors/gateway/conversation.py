@@ -13,11 +13,13 @@ from actors.gateway.grants import Grant
 from actors.gateway.lineage import Lineage, Place
 from actors.gateway.recalling import Recollection
 from actors.gateway.sessions import OpenSession
+from actors.gateway.unknown_fields import OTHERS, UnknownFields, said_in
 from actors.token_chains import TokenChains
 from adapters.harnesses.anew import written_anew
 from gym_bus.errors import Fenced, GymBusError
 from gym_bus.event_log import Draft, EventLog, Held, Writer
 from gym_bus.runtime.presence import Presence
+from providers.dialects.digests import continued_reply
 from providers.models.base import Target
 from providers.models.dialect_model import STOPS, usage_of
 from providers.models.evidence import TokenEvidence
@@ -113,6 +115,7 @@ class Conversation:
         self._lineage = Lineage()
         self._tokens = TokenChains()
         self._tools: dict[str | None, str | None] = {}
+        self._others = UnknownFields()
         self._open: dict[str, int] = {}
         self._earlier: Recollection | None = None
 
@@ -167,8 +170,8 @@ class Conversation:
     async def _asked(
         self, request: Request, target: Target, dropped: Sequence[str], invocation: str | None, grant: Grant
     ) -> OpenCall:
-        place = self._lineage.place(request.turns, invocation)
-        digest = tools_digest(request)
+        place = self._lineage.place(request.turns, invocation, continued_reply(request))
+        digest, others = tools_digest(request), self._others.new(said_in(request))
         is_known = self._tools.get(place.parent_id) == digest and place.parent_id is not None
         asked = ModelCallRequested(
             turn=place.turn,
@@ -180,7 +183,7 @@ class Conversation:
             new_turns=request.turns[place.known_turns :],
             tools=None if is_known else request.tools,
             tools_digest=digest,
-            parameters=parameters_of(request),
+            parameters={**parameters_of(request), **({OTHERS: others} if others else {})},
             gaps=(*place.gaps, *(f"dropped:{name}" for name in dropped)),
             overrides=dict(target.overrides),
             backend=target.url,
@@ -340,11 +343,12 @@ class Conversation:
             case ModelCallRequested():
                 self._lineage.ask(event.event_id, data.context_digest, data.invocation)
                 self._tools[event.event_id] = data.tools_digest
+                self._others.note(data.parameters)
                 self._open[event.event_id] = data.turn
             case ModelCallCompleted():
                 self._open.pop(data.request_id, None)
                 self._spent = self._spent.plus(data)
-                self._lineage.answer(data.request_id, parts_of(data))
+                self._lineage.answer(data.request_id, parts_of(data), data.reply_id)
             case ModelCallFailed() | ModelCallLost():
                 self._open.pop(data.request_id, None)
             case BudgetExhausted():

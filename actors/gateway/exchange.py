@@ -27,8 +27,8 @@ from gym_bus.errors import BusUnavailable, TooDeep
 from gym_bus.event_log import Held
 from gym_bus.runtime.presence import host_of
 from providers.dialects import ClientDialect, Malformed, Problem, Unexpressible, Written
-from providers.dialects.pairs import check_pairs
-from providers.dialects.sound import sound
+from providers.dialects.pairs import check_pairs, goes_on_elsewhere
+from providers.dialects.sound import check_says_something, sound, sound_text
 from providers.dialects.unfolding import unfold
 from providers.models.backends import Backend, Incoming, object_of
 from providers.models.backoff import backoff_s
@@ -136,7 +136,10 @@ class Exchange:
             self._began, self._relay, self._incoming, self._is_recording = self.clock.monotonic(), None, None, False
             self._tokens = None
             boundary.reach("model", "effect_started")
-            retry_in_s = await self._until_left(self._try(call, request, body), call)
+            try:
+                retry_in_s = await self._until_left(self._try(call, request, body), call)
+            except UNREADABLE as error:
+                retry_in_s = await self._failed(call, self._unreadable(error), None, "")
             if retry_in_s is None:
                 return
             await self._pause(retry_in_s)
@@ -150,8 +153,9 @@ class Exchange:
         """Return what the client asks, and how the backend is asked; raises `Unexpressible`, whatever is wrong with the body."""
         try:
             request = self.client.read_request(self.body)
-            check_pairs(request)
             is_native = self.client.name == self.backend.dialect.name
+            if not (is_native and goes_on_elsewhere(request)):
+                check_pairs(request)
             return request, Written(self.body) if is_native else self.backend.dialect.write_request(request)
         except UNREADABLE as error:
             reason = f"cannot be read: {type(error).__name__}: {error!s:.200}"
@@ -281,8 +285,14 @@ class Exchange:
         await self.outlet.put(whole.held)
         return None
 
+    def _unreadable(self, error: Exception) -> ModelError:
+        """Return what stands for an answer of which nobody had thought: it is the backend's, and closes its call like others."""
+        reason = f"cannot be read: {type(error).__name__}: {error!s:.200}"
+        log.warning("answer_unreadable", dialect=self.backend.dialect.name, reason=reason, exc_info=error)
+        return answer_failure(reason, self.backend.url)
+
     async def _failed(self, call: OpenCall, problem: ModelError, status: int | None, said: str) -> float | None:
-        clean = self.backend.without_key(problem.failure.message)
+        clean = sound_text(self.backend.without_key(problem.failure.message))
         failure, said = problem.failure.model_copy(update={"message": clean}), self.backend.without_key(said)
         may_retry = not failure.terminal and self._made < self.backend.max_tries and not self.outlet.has_begun
         retry_in_s = backoff_s(self._made, call.id, problem.retry_after_s) if may_retry else None
@@ -300,6 +310,7 @@ class Exchange:
         content = await incoming.body()
         answer = object_of(content)
         reply = sound(self.backend.dialect.read_reply(answer))
+        check_says_something(reply)
         if self._tokens:
             self._tokens.feed(answer)
         if self.client.name != self.backend.dialect.name:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from providers.dialects.digests import ROOT, chained, turn_digest
+from providers.dialects.digests import ROOT, chained, links_of, turn_digest
 from schemas.conversation import Part, Turn
 
 AMBIGUOUS: Final = "parent_ambiguous"
+ELSEWHERE: Final = "parent_elsewhere"
+"""The call goes on from an answer that its provider keeps, and that is none of this conversation's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +39,20 @@ class Lineage:
     _turns: dict[str, int] = field(default_factory=dict)
     _links: dict[str, str] = field(default_factory=dict)
     _invocations: dict[str, str | None] = field(default_factory=dict)
+    _replies: dict[str, tuple[str, str]] = field(default_factory=dict)
 
-    def place(self, turns: Sequence[Turn], invocation: str | None = None) -> Place:
+    def place(self, turns: Sequence[Turn], invocation: str | None = None, after: str | None = None) -> Place:
         """Return where a call with these `turns` stands.
 
         Of several parents that said the same, the ones of the same `invocation` count; what still fits two says so: nothing is guessed.
+        A call that names the answer that it goes on from, `after`, says only what is new; its parent is the call that had that answer.
         """
-        links = chained([turn_digest(turn.role, turn.parts) for turn in turns])
-        digest = links[-1] if links else ROOT
+        parent, begin = self._replies.get(after, (None, after)) if after else (None, ROOT)
+        links = links_of(turns, begin)
+        digest = links[-1] if links else begin
         turn, tries = self._turns.get(digest, len(self._turns) + 1), self._asked.get(digest, 0) + 1
+        if after:
+            return Place(parent, 0, digest, turn, tries, () if parent else (ELSEWHERE,))
         for known in range(len(links), 0, -1):
             if parents := self._answered.get(links[known - 1]):
                 parents = [p for p in parents if invocation and self._invocations[p] == invocation] or parents
@@ -60,7 +67,9 @@ class Lineage:
         self._asked[digest] = self._asked.get(digest, 0) + 1
         self._links[call_id] = digest
 
-    def answer(self, call_id: str, parts: Sequence[Part]) -> None:
-        """Note a call's answer: whoever repeats it continues the call."""
+    def answer(self, call_id: str, parts: Sequence[Part], reply_id: str | None = None) -> None:
+        """Note a call's answer: whoever repeats it, or goes on after the reply of this id, continues the call."""
         link = chained([turn_digest("assistant", parts)], self._links[call_id])[0]
         self._answered.setdefault(link, []).append(call_id)
+        if reply_id:
+            self._replies[reply_id] = (call_id, link)

@@ -16,15 +16,16 @@ from typing import Any, Final
 
 from actors.gateway.answers import parameters_of, tools_digest
 from actors.gateway.grants import Grant
+from actors.gateway.unknown_fields import OTHERS
 from adapters.harnesses.anew import without
-from providers.dialects.digests import ROOT, chained, turn_digest
+from providers.dialects.digests import ROOT, chained, continued_reply, turn_digest
 from providers.models.recorded_answer import parts_of
-from schemas.conversation import Hosted, Request, Turn
+from schemas.conversation import Hosted, Request, ToolResult, Turn
 from schemas.envelope import Envelope
 from schemas.events import ModelCallCompleted, ModelCallRecalled, ModelCallRequested
 
-SENDING: Final = frozenset({"is_streamed", "wants_usage"})
-"""Parameters that say how an answer is sent, and change nothing of it."""
+SENDING: Final = frozenset({"is_streamed", "wants_usage", OTHERS})
+"""Parameters that say how an answer is sent, and change nothing of it; and those that are compared by their digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Recollection:
         self._anew = anew
         self._asked: dict[str, _Asked] = {}
         self._links: dict[str, str] = {}
+        self._replies: dict[str, str] = {}
         self._answers: dict[tuple[int, Question], list[ModelCallCompleted]] = {}
         self._given: set[tuple[str, int]] = set()
 
@@ -58,14 +60,16 @@ class Recollection:
         """Take in an event of the conversation."""
         match event.data:
             case ModelCallRequested() as asked:
-                link = self._link(asked.new_turns, self._links.get(asked.parent_id or "", ROOT))
+                begin = self._links.get(asked.parent_id or "") or _elsewhere(asked) or ROOT
+                link = self._link(asked.new_turns, begin)
                 question = Question(link, asked.tools_digest, _told(asked.parameters))
                 self._asked[event.event_id] = _Asked(question, asked.activation, asked.launch)
             case ModelCallCompleted() as done if done.request_id in self._asked:
                 call = self._asked[done.request_id]
-                self._links[done.request_id] = chained([turn_digest("assistant", parts_of(done))], call.question.link)[
-                    0
-                ]
+                after = chained([turn_digest("assistant", parts_of(done))], call.question.link)[0]
+                self._links[done.request_id] = after
+                if done.reply_id:
+                    self._replies[done.reply_id] = after
                 if not _may_be_a_pause(done):
                     self._answers.setdefault((call.activation, call.question), []).append(done)
             case ModelCallRecalled() as recalled:
@@ -75,7 +79,9 @@ class Recollection:
 
     def find(self, request: Request, grant: Grant) -> ModelCallCompleted | None:
         """Return the answer that a launch before `grant`'s had to this question and that was not given to `grant`'s yet."""
-        question = Question(self._link(request.turns), tools_digest(request), _told(parameters_of(request)))
+        named = continued_reply(request)
+        begin = self._replies.get(named, named) if named else ROOT
+        question = Question(self._link(request.turns, begin), tools_digest(request), _told(parameters_of(request)))
         found = [
             done
             for done in self._answers.get((grant.activation, question), ())
@@ -85,13 +91,25 @@ class Recollection:
 
     def _link(self, turns: Sequence[Turn], begin: str = ROOT) -> str:
         plain = [without(self._anew, turn) for turn in turns]
-        return [begin, *chained([turn_digest(turn.role, turn.parts) for turn in plain], begin)][-1]
+        digests = [turn_digest(turn.role, turn.parts, turn.name) + _failed(turn) for turn in plain]
+        return [begin, *chained(digests, begin)][-1]
 
 
 def _may_be_a_pause(done: ModelCallCompleted) -> bool:
     """Say whether an answer may have ended as a pause of Messages, which the log does not tell from an end."""
     hosted = [part for part in parts_of(done) if isinstance(part, Hosted) and part.dialect == "messages"]
     return done.stop_reason == "stop" and bool(hosted)
+
+
+def _failed(turn: Turn) -> str:
+    """Return which results of a turn are said to be failures, which its digest does not tell."""
+    return "".join(f"!{n}" for n, part in enumerate(turn.parts) if isinstance(part, ToolResult) and part.is_error)
+
+
+def _elsewhere(asked: ModelCallRequested) -> str | None:
+    """Return the id of the answer that a call went on from, where that is none of this conversation's."""
+    named = asked.parameters.get(OTHERS, {}).get("previous_response_id")
+    return named if asked.parent_id is None and isinstance(named, str) else None
 
 
 def _told(parameters: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 from gym_bus.clock import Clock
 from providers.dialects import Dialect, Malformed, StreamWriter
 from providers.dialects.folding import Folding
-from providers.dialects.sound import sound
+from providers.dialects.sound import check_says_something, sound
 from providers.dialects.sse import EventSplitter, ServerEvent
 from providers.models.backends import ANSWER_MAX_BYTES, object_of
 from providers.models.token_reading import TokenReading
@@ -102,9 +102,7 @@ class Relay:
         if not self._folding.is_whole:
             msg = "the stream ended before its answer did"
             raise Malformed(msg)
-        if not self._folding.reply().parts:
-            msg = "the stream held no answer"
-            raise Malformed(msg)
+        check_says_something(self._folding.reply())
         return b"".join(self._held)
 
     @property

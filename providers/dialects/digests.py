@@ -12,14 +12,26 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, Final
 
-from schemas.conversation import Data, File, Hosted, Part, Reasoning, Refusal, Text, ToolResult, ToolUse
+from schemas.conversation import Data, File, Hosted, Part, Reasoning, Refusal, Request, Text, ToolResult, ToolUse, Turn
 
 ROOT: Final = "root"
 
 
-def turn_digest(role: str, parts: Sequence[Part]) -> str:
-    """Return the digest of a turn in its compared form."""
-    text = json.dumps([role, _compared(parts)], ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+def continued_reply(request: Request) -> str | None:
+    """Return the id of the answer that a request goes on from without repeating it, as Responses can; None if it says all itself."""
+    named = request.others.get("previous_response_id")
+    return named if isinstance(named, str) and named else None
+
+
+def links_of(turns: Sequence[Turn], begin: str = ROOT) -> list[str]:
+    """Return the digest of a conversation after each of `turns`, which come after `begin`."""
+    return chained([turn_digest(turn.role, turn.parts, turn.name) for turn in turns], begin)
+
+
+def turn_digest(role: str, parts: Sequence[Part], name: str | None = None) -> str:
+    """Return the digest of a turn in its compared form; `name` tells participants of one role apart."""
+    who = [role, name] if name else role
+    text = json.dumps([who, _compared(parts)], ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

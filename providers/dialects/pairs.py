@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from providers.dialects.base import Unexpressible
-from schemas.conversation import Request, ToolResult, ToolUse
+from schemas.conversation import Hosted, Request, ToolResult, ToolUse
+
+ELSEWHERE: Final = frozenset({"previous_response_id", "conversation"})
+
+
+def goes_on_elsewhere(request: Request) -> bool:
+    """Say whether a conversation goes on from what its provider keeps, where the call may be that a result is of."""
+    items = (part.item for turn in request.turns for part in turn.parts if isinstance(part, Hosted))
+    return not ELSEWHERE.isdisjoint(request.others) or any(item.get("type") == "item_reference" for item in items)
 
 
 def check_pairs(request: Request) -> None:

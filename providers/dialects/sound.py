@@ -1,16 +1,30 @@
-"""Text that can be stored: halves of surrogate pairs, which servers leave that cut text by UTF-16 units, are joined or replaced."""
+"""Answers that say something, and text that can be stored.
+
+Halves of surrogate pairs, which servers leave that cut text by UTF-16 units, are joined or replaced.
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
 from gym_bus.nesting import GIVEN_MAX_LEVELS, is_deeper
 from providers.dialects.base import Malformed
 from schemas.base import Frozen
+from schemas.conversation import Reply
 
 T = TypeVar("T", bound=Frozen)
+
+SAYS_NOTHING: Final = frozenset({"length", "content_filter", "refusal", "stop_sequence"})
+"""Ends at which a model may have said nothing; they say why."""
+
+
+def check_says_something(reply: Reply) -> None:
+    """Raise `Malformed` for an answer without anything in it that just ended: a program would ask the same for ever."""
+    if not reply.parts and reply.stop_reason not in SAYS_NOTHING:
+        msg = "the answer holds nothing"
+        raise Malformed(msg)
 
 
 def sound_text(text: str) -> str:

@@ -10,13 +10,13 @@ from typing import Any
 from providers.dialects import Dialect, Unexpressible
 from providers.dialects.catalog import DIALECTS
 from providers.dialects.chat.accounting import write_usage
-from providers.dialects.digests import ROOT, chained, turn_digest
+from providers.dialects.digests import ROOT, chained, continued_reply, links_of, turn_digest
 from providers.dialects.unfolding import unfold
 from providers.models.backends import Incoming
 from providers.models.base import Target
 from providers.models.evidence import TokenEvidence
 from providers.models.openai_failures import failed
-from providers.models.recorded_answer import reply_of
+from providers.models.recorded_answer import parts_of, reply_of
 from providers.models.replay import Tape, diverged, outcome_of
 from providers.models.replay_difference import first_turn_difference, parameter_difference, shared_turns
 from providers.models.replay_recording import RecordedCall, RecordedSession
@@ -78,8 +78,9 @@ class ReplayBackend:
         yield Incoming(200, {}, self._chunks(reply, request, tokens))
 
     def _found(self, session: RecordedSession, request: Request) -> RecordedCall:
-        links = chained([turn_digest(turn.role, turn.parts) for turn in request.turns])
-        if recorded := session.by_digest.get(links[-1] if links else ROOT):
+        begin = self._begin(session, request)
+        links = links_of(request.turns, begin)
+        if recorded := session.by_digest.get(links[-1] if links else begin):
             return recorded
         calls = session.by_digest.values()
         nearest = max(calls, key=lambda call: shared_turns(call.turns(), request.turns), default=None)
@@ -88,6 +89,15 @@ class ReplayBackend:
         difference = first_turn_difference(nearest.turns(), request.turns)
         text = f"no call of the recording is told this; the nearest is call {nearest.turn}, {difference}"
         raise diverged(self._task_id, self._repeat, text)
+
+    @staticmethod
+    def _begin(session: RecordedSession, request: Request) -> str:
+        """Return the digest of what a request goes on from: an answer that it names, or nothing."""
+        named = continued_reply(request)
+        for call in session.by_digest.values() if named else ():
+            if call.answer and call.answer.reply_id == named:
+                return chained([turn_digest("assistant", parts_of(call.answer))], call.digest)[0]
+        return named or ROOT
 
     def _tries(self, recorded: RecordedCall) -> int:
         name = (self._session, recorded.digest)

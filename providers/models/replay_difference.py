@@ -38,7 +38,7 @@ def shared_turns(recorded: Sequence[Turn], now: Sequence[Turn]) -> int:
     """Return how many turns two conversations begin with in common."""
     count = 0
     for was, is_ in zip(recorded, now, strict=False):
-        if turn_digest(was.role, was.parts) != turn_digest(is_.role, is_.parts):
+        if turn_digest(was.role, was.parts, was.name) != turn_digest(is_.role, is_.parts, is_.name):
             break
         count += 1
     return count
