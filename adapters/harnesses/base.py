@@ -254,5 +254,13 @@ def environment_of(activation: Activation, more: Mapping[str, str]) -> dict[str,
     }
 
 
+def no_command(prompt: str) -> str:
+    """Return a prompt as programs are given it that take a first word like `/init` for a command of their own: behind a line feed.
+
+    Theirs are answered without the model, or with another question; the words behind a line feed reach it as they are.
+    """
+    return f"\n{prompt}" if prompt.startswith("/") else prompt
+
+
 NO_KEY: Final = "unused"
 """For clients that want a key: the token is in the address."""

@@ -16,6 +16,7 @@ from adapters.harnesses.base import (
     Tokens,
     Trace,
     environment_of,
+    no_command,
 )
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of, word
 from adapters.harnesses.servers import entry_of
@@ -87,7 +88,7 @@ def plan(activation: Activation) -> Plan:
         environment=environment_of(activation, variables),
         traces=(Trace("stdout", reader),),
         files={f"{home}/mcp.json": json.dumps({"mcpServers": servers})} if servers else {},
-        stdin=activation.prompt,
+        stdin=no_command(activation.prompt),
     )
 
 

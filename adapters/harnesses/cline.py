@@ -40,7 +40,7 @@ def plan(activation: Activation) -> Plan:
         *((f"--system={system.text}",) if system else ()), *activation.extra_args,
     )  # fmt: skip
     variables = {
-        "GYM_BUS_PROMPT": activation.prompt,
+        "GYM_BUS_PROMPT": _no_word(activation.prompt),
         "CLINE_DATA_DIR": home,
         "CLINE_SANDBOX": "1",
         "CLINE_SANDBOX_DATA_DIR": home,
@@ -72,6 +72,11 @@ def plan(activation: Activation) -> Plan:
         traces=(Trace("stdout", reader),),
         files=files,
     )
+
+
+def _no_word(prompt: str) -> str:
+    """Return a prompt that is not taken for a command's name, as a single word is."""
+    return prompt if any(map(str.isspace, prompt)) else f"{prompt}\n"
 
 
 def reader() -> LineReader:

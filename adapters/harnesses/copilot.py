@@ -7,7 +7,17 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
+from adapters.harnesses.base import (
+    NO_KEY,
+    Activation,
+    Harness,
+    Package,
+    Plan,
+    Tokens,
+    Trace,
+    environment_of,
+    no_command,
+)
 from adapters.harnesses.readers import LineReader, Record, as_text, number, word
 from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
@@ -105,7 +115,7 @@ def plan(activation: Activation) -> Plan:
         environment=environment_of(activation, variables),
         traces=(Trace(events, session_reader), Trace("stdout", output_reader)),
         files=files,
-        stdin=activation.prompt,
+        stdin=no_command(activation.prompt),
     )
 
 

@@ -17,6 +17,7 @@ from adapters.harnesses.base import (
     Trace,
     Unsupported,
     environment_of,
+    no_command,
 )
 from adapters.harnesses.launching.supervisor import FIRST
 from adapters.harnesses.readers import LineReader, Record, as_text, number
@@ -82,7 +83,7 @@ def plan(activation: Activation) -> Plan:
         environment=environment_of(activation, variables),
         traces=(Trace(sessions, SessionReader), Trace("stdout", output_reader)),
         files=files,
-        stdin=activation.prompt,
+        stdin=no_command(activation.prompt),
     )
 
 

@@ -7,7 +7,17 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from adapters.harnesses.base import NO_KEY, Activation, Harness, Package, Plan, Tokens, Trace, environment_of
+from adapters.harnesses.base import (
+    NO_KEY,
+    Activation,
+    Harness,
+    Package,
+    Plan,
+    Tokens,
+    Trace,
+    environment_of,
+    no_command,
+)
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of
 from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
@@ -55,7 +65,7 @@ def plan(activation: Activation) -> Plan:
         environment=environment_of(activation, variables),
         traces=(Trace("stdout", reader),),
         files={f"{home}/settings.json": json.dumps(_settings(activation))},
-        stdin=activation.prompt,
+        stdin=no_command(activation.prompt),
     )
 
 

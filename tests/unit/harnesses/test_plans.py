@@ -84,6 +84,14 @@ def test_the_prompt_goes_as_it_is_declared(harness: Harness) -> None:
     assert "--what?" not in plan.argv, "it would be taken for an option"
 
 
+@pytest.mark.parametrize("name", ["claude_code_agent", "copilot_agent", "gemini_cli", "qwen_code"])
+def test_no_prompt_is_a_command_of_the_program(name: str) -> None:
+    """What begins like one stands behind a line feed; `test_harness_words.py` shows that the programs then leave it alone."""
+    plan = plan_for(HARNESSES[name], activation(prompt="/init"))
+    assert plan.stdin == "\n/init"
+    assert plan_for(HARNESSES[name], activation(prompt="do /init")).stdin == "do /init"
+
+
 @each_harness
 @pytest.mark.parametrize(
     "asked",
@@ -259,14 +267,17 @@ def test_mcp_servers_are_in_files(harness: Harness) -> None:
         assert "x-gym-bus-token" in files
 
 
-@pytest.mark.parametrize("prompt", ["--what?", "two\nlines", "$HOME `x` $(y) \"z\" 'a' \\ *", "ends\n"])
+@pytest.mark.parametrize("prompt", ["--what?\n", "two\nlines", "$HOME `x` $(y) \"z\" 'a' \\ *", "ends\n", "/help"])
 def test_cline_is_given_the_prompt_as_it_is(prompt: str) -> None:
-    """As its last argument, behind what ends its options; commands do not find it in their environment."""
+    """As its last argument, behind what ends its options; commands do not find it in their environment.
+
+    A single word, which it would take for the name of a command of its own, has a line feed behind it.
+    """
     plan = plan_for(CLINE, activation(prompt=prompt))
     told = "import json, os, sys; print(json.dumps([sys.argv[-2:], 'GYM_BUS_PROMPT' in os.environ]))"
     command = [*plan.argv[:4], sys.executable, "-c", told, *plan.argv[5:]]
     done = subprocess.run(command, env=dict(plan.environment), capture_output=True, timeout=20, check=True)
-    assert json.loads(done.stdout) == [["--", prompt], False]
+    assert json.loads(done.stdout) == [["--", prompt if prompt != "/help" else "/help\n"], False]
 
 
 def test_copilot_is_given_a_certificate_only_where_there_is_none() -> None:
