@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
@@ -15,8 +16,8 @@ from adapters.harnesses.base import (
     Plan,
     Tokens,
     Trace,
+    Unsupported,
     environment_of,
-    no_command,
 )
 from adapters.harnesses.readers import LineReader, Record, as_text, number, word
 from adapters.harnesses.servers import entry_of
@@ -73,10 +74,17 @@ WITH_ROOTS: Final = (
     "for roots in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do"
     ' [ -e "$roots" ] && exec "$@"; done; SSL_CERT_FILE="$HOME/.copilot/nobody.pem" exec "$@"'
 )
+COMMAND: Final = re.compile(r"\s*/compact\b")
+"""The one of its own commands that it heeds in a prompt, wherever that begins."""
 
 
 def plan(activation: Activation) -> Plan:
     """See `Harness.plan`."""
+    if COMMAND.match(activation.prompt):
+        msg = (
+            "copilot_agent cannot be given a prompt that begins with `/compact`: it takes that for a command of its own"
+        )
+        raise Unsupported(msg)
     home = f"{activation.home}/.copilot"
     variables = {
         "COPILOT_HOME": home,
@@ -115,7 +123,7 @@ def plan(activation: Activation) -> Plan:
         environment=environment_of(activation, variables),
         traces=(Trace(events, session_reader), Trace("stdout", output_reader)),
         files=files,
-        stdin=no_command(activation.prompt),
+        stdin=activation.prompt,
     )
 
 

@@ -84,12 +84,20 @@ def test_the_prompt_goes_as_it_is_declared(harness: Harness) -> None:
     assert "--what?" not in plan.argv, "it would be taken for an option"
 
 
-@pytest.mark.parametrize("name", ["claude_code_agent", "copilot_agent", "gemini_cli", "qwen_code"])
+@pytest.mark.parametrize("name", ["claude_code_agent", "gemini_cli", "qwen_code"])
 def test_no_prompt_is_a_command_of_the_program(name: str) -> None:
     """What begins like one stands behind a line feed; `test_harness_words.py` shows that the programs then leave it alone."""
     plan = plan_for(HARNESSES[name], activation(prompt="/init"))
     assert plan.stdin == "\n/init"
     assert plan_for(HARNESSES[name], activation(prompt="do /init")).stdin == "do /init"
+
+
+@pytest.mark.parametrize("prompt", ["/compact", "\n /compact it all"])
+def test_copilot_is_refused_its_own_command(prompt: str) -> None:
+    """It heeds that wherever a prompt begins."""
+    with pytest.raises(Unsupported, match="/compact"):
+        plan_for(COPILOT, activation(prompt=prompt))
+    assert plan_for(COPILOT, activation(prompt="/compacted?")).stdin == "/compacted?"
 
 
 @each_harness
