@@ -19,6 +19,7 @@ from adapters.harnesses.lines import Faults
 from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, Reader
 from adapters.harnesses.trajectory import Complained, Item
 from gym_bus.errors import Permanent
+from providers.sandboxes.processes import with_usual_path
 
 TRACE_MAX_BYTES: Final = 256 * 1024 * 1024
 PUT_WITHIN_S: Final = 30.0
@@ -55,12 +56,13 @@ async def begin(
 
 async def _ready(box: LaunchBox, launch_id: str, cwd: str, copied: Mapping[str, str]) -> None:
     await prepare(box)
-    made = await box.exec(f"mkdir -p {shlex.quote(cwd)}", key=f"{launch_id}:cwd", timeout_s=PUT_WITHIN_S)
+    make = with_usual_path(f"mkdir -p {shlex.quote(cwd)}")
+    made = await box.exec(make, key=f"{launch_id}:cwd", timeout_s=PUT_WITHIN_S)
     if made.exit_code != 0:
         raise Permanent(f"launch {launch_id}: {cwd} is no directory: {made.output.strip()[-200:]}")
     for number, (source, place) in enumerate(copied.items()):
         copy = f"mkdir -p {shlex.quote(place)} && cp -R {shlex.quote(source)}/. {shlex.quote(place)}"
-        done = await box.exec(copy, key=f"{launch_id}:copy{number}", timeout_s=PUT_WITHIN_S)
+        done = await box.exec(with_usual_path(copy), key=f"{launch_id}:copy{number}", timeout_s=PUT_WITHIN_S)
         if done.exit_code != 0:
             raise Permanent(f"launch {launch_id}: {source} cannot be copied: {done.output.strip()[-200:]}")
 
@@ -79,7 +81,7 @@ async def written_before(box: LaunchBox, trace: Trace, key: str) -> int:
         return 0
     step = ":" if pattern == trace.where else "break"
     look = f'for file in {pattern}; do {step}; done; if [ -f "$file" ]; then wc -c < "$file"; else echo 0; fi'
-    done = await box.exec(look, key=f"{key}:before", timeout_s=PUT_WITHIN_S)
+    done = await box.exec(with_usual_path(look), key=f"{key}:before", timeout_s=PUT_WITHIN_S)
     if done.exit_code != 0 or not done.output.strip().isdigit():
         raise Permanent(f"{trace.where} cannot be looked at: {done.output.strip()[-200:]}")
     return int(done.output)

@@ -23,6 +23,7 @@ from adapters.harnesses.launching.receipt import Receipt
 from gym_bus.errors import GymBusError, Permanent
 from providers.sandboxes.base import Box
 from providers.sandboxes.capabilities import NoSuchFile, WithDetached, WithFiles
+from providers.sandboxes.processes import with_usual_path
 from providers.sandboxes.snapshots import TooLarge
 
 LAUNCHES: Final = "/tmp/gym-bus-launches"  # noqa: S108  in the machine, outside of the workspace
@@ -68,7 +69,7 @@ class Standing(Enum):
 async def require_python(box: Box, python: str = PYTHON) -> None:
     """Raise `Unlaunchable` if the machine has no Python that the supervisor can run with."""
     look = f"{python} {FLAGS} -c 'import ctypes, fcntl, json, selectors, sys; sys.exit(sys.version_info < (3, 8))'"
-    done = await box.exec(look, key="launching: python", timeout_s=ASKED_WITHIN_S)
+    done = await box.exec(with_usual_path(look), key="launching: python", timeout_s=ASKED_WITHIN_S)
     if done.exit_code != 0:
         said = done.output.strip()[-200:]
         raise Unlaunchable(
@@ -129,9 +130,8 @@ class Launch:
 
     async def go(self, order: Order) -> None:
         """Start the supervisor of a machine that is ready, with an order that is there; raises `Permanent`, `BoxLost`."""
-        command = f"exec {self._python} {FLAGS} {self._supervisor} run {shlex.quote(self.directory)}"
         timeout_s = order.timeout_s + order.grace_s + supervisor.ENDING_S + OVERTIME_S
-        self._job = await self._box.start(command, key=self._id, timeout_s=timeout_s)
+        self._job = await self._box.start(self._runs, key=self._id, timeout_s=timeout_s)
         self._late_at = asyncio.get_running_loop().time() + order.timeout_s + order.grace_s + LATE_S
 
     async def standing(self) -> Standing:
@@ -202,8 +202,7 @@ class Launch:
         if standing in {Standing.UNCLAIMED, Standing.RUNNING}:
             await self._put(b"", "stop")
         if standing is Standing.UNCLAIMED:
-            command = f"exec {self._python} {FLAGS} {self._supervisor} run {shlex.quote(self.directory)}"
-            self._job = await self._box.start(command, key=self._id, timeout_s=ASKED_WITHIN_S)
+            self._job = await self._box.start(self._runs, key=self._id, timeout_s=ASKED_WITHIN_S)
         return await self.wait(within_s)
 
     async def close(self) -> None:
@@ -214,6 +213,11 @@ class Launch:
             raise Permanent(f"launch {self._id} still runs: stop it first")
         if code:
             raise Permanent(f"launch {self._id} was not closed: {code}")
+
+    @property
+    def _runs(self) -> str:
+        """The command that becomes the supervisor."""
+        return with_usual_path(f"exec {self._python} {FLAGS} {self._supervisor} run {shlex.quote(self.directory)}")
 
     @property
     def _supervisor(self) -> str:
@@ -258,7 +262,7 @@ class Launch:
         words = shlex.join([verb, self.directory, *rest])
         command = f"[ -f {self._supervisor} ] || {{ {otherwise}; exit; }}; exec {self._python} {FLAGS} {self._supervisor} {words}"
         key = f"{self._id}:{verb}:{next(self._numbers)}"
-        done = await self._box.exec(command, key=key, timeout_s=ASKED_WITHIN_S)
+        done = await self._box.exec(with_usual_path(command), key=key, timeout_s=ASKED_WITHIN_S)
         if done.exit_code is None:
             raise LaunchUnknown(f"launch {self._id}: `{verb}` was not done in {ASKED_WITHIN_S:g} s, and all was killed")
         if done.exit_code == supervisor.SPOILT:
