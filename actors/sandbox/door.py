@@ -11,6 +11,7 @@ from gym_bus.gateway_file import SOCKET_FILE, GatewayAddress, gateway_directory,
 from gym_bus.reach import probe
 from providers.sandboxes.base import Box, ExecResult
 from providers.sandboxes.capabilities import WithWayOut
+from providers.sandboxes.processes import with_usual_path
 from schemas.readiness import GatewayDoor
 from schemas.sandboxes import Apptainer, Enroot, RemoteSandbox, SandboxConfig, UnsafeLocal
 
@@ -54,7 +55,7 @@ class Doors:
 
     @staticmethod
     async def _asked(box: Box, url: str, key: str) -> ExecResult:
-        return await box.exec(probe(url), key=key, timeout_s=PROBED_WITHIN_S)
+        return await box.exec(with_usual_path(probe(url)), key=key, timeout_s=PROBED_WITHIN_S)
 
     async def _gateway(self) -> GatewayAddress:
         """Return where the gateway listens, as soon as it does."""

@@ -14,12 +14,13 @@ from providers.sandboxes.base import Box
 from providers.sandboxes.capabilities import WithEgress, WithSnapshots
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.phases import Phase, PhaseChanged
+from providers.sandboxes.processes import with_usual_path
 from providers.sandboxes.snapshots import load
 from schemas.events import CheckpointSaved
 from schemas.snapshots import Manifest
 from schemas.values import BlobRef, NetworkAttempt
 
-CLEAR: Final = "chmod -R u+rwX . 2>/dev/null; rm -rf ./* ./.[!.]* ./..?*"
+CLEAR: Final = with_usual_path("chmod -R u+rwX . 2>/dev/null; rm -rf ./* ./.[!.]* ./..?*")
 CLEARED_WITHIN_S: Final = 300.0
 
 

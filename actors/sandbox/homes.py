@@ -17,6 +17,7 @@ from gym_bus.blobs import Blobs
 from gym_bus.errors import Permanent, Retryable
 from providers.sandboxes.base import Box
 from providers.sandboxes.capabilities import WithFiles
+from providers.sandboxes.processes import with_usual_path
 from schemas.values import BlobRef
 
 MEDIA_TYPE: Final = "application/gzip"
@@ -49,7 +50,7 @@ async def keep_home(box: Box, blobs: Blobs, key: str) -> BlobRef:
             await _run(box, PACK, f"{key}/pack")
             await able.get(PACKED, target, max_bytes=HOME_MAX_BYTES)
         finally:
-            await box.exec(f"rm -f {PACKED}", key=f"{key}/packed", timeout_s=DONE_WITHIN_S)
+            await box.exec(with_usual_path(f"rm -f {PACKED}"), key=f"{key}/packed", timeout_s=DONE_WITHIN_S)
         return await asyncio.to_thread(lambda: blobs.put(target.read_bytes(), MEDIA_TYPE))
 
 
@@ -61,12 +62,12 @@ async def restore_home(box: Box, ref: BlobRef, blobs: Blobs, key: str) -> None:
         await asyncio.to_thread(lambda: source.write_bytes(blobs.get(ref)))
         await able.put(source, PACKED, mode=0o600)
     await _run(box, UNPACK, f"{key}/unpack")
-    await box.exec(f"rm -f {PACKED}", key=f"{key}/unpacked", timeout_s=DONE_WITHIN_S)
+    await box.exec(with_usual_path(f"rm -f {PACKED}"), key=f"{key}/unpacked", timeout_s=DONE_WITHIN_S)
 
 
 async def _run(box: Box, script: str, key: str) -> None:
     words = (PYTHON, "-I", "-c", script, HOME, PACKED)
-    done = await box.exec(shlex.join(words), key=key, timeout_s=DONE_WITHIN_S)
+    done = await box.exec(with_usual_path(shlex.join(words)), key=key, timeout_s=DONE_WITHIN_S)
     if done.exit_code != 0:
         raise Retryable(f"the agent's own files ({HOME}) could not be packed or unpacked: {done.output.strip()[-300:]}")
 

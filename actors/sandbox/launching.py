@@ -70,9 +70,9 @@ class GoingLaunch:
 
         If it `goes_on` with a session, what its files hold by now was told in the activation before.
         """
-        told = [await written_before(box, trace, launch_id) if goes_on else 0 for trace in plan.traces]
+        told = [await written_before(box, trace, launch_id) if goes_on else None for trace in plan.traces]
         launch = await begin(box, plan, launch_id, cwd=cwd, timeout_s=timeout_s)
-        first, *others = [Following(launch, trace, size) for trace, size in zip(plan.traces, told, strict=True)]
+        first, *others = [Following(launch, trace, place) for trace, place in zip(plan.traces, told, strict=True)]
         return cls(launch, first, others)
 
     async def look(self) -> None:

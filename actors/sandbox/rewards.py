@@ -15,6 +15,7 @@ from typing import Final
 from gym_bus.errors import Retryable
 from providers.sandboxes.base import Box
 from providers.sandboxes.capabilities import NoSuchFile, WithFiles
+from providers.sandboxes.processes import with_usual_path
 from providers.sandboxes.snapshots import TooLarge
 from schemas.events import GradingDone
 
@@ -65,13 +66,13 @@ class Rewards:
     async def _empty(self, what: str) -> None:
         place = shlex.quote(self._place)
         command = f"mkdir -p {place} && cd {place} && rm -rf ./* ./.[!.]* ./..?*"
-        await self._box.exec(command, key=f"{self._key}/{what}", timeout_s=EMPTIED_WITHIN_S)
+        await self._box.exec(with_usual_path(command), key=f"{self._key}/{what}", timeout_s=EMPTIED_WITHIN_S)
 
     async def _remove(self) -> None:
         """Remove the rewards alone: of what else lies there may be more than a command line holds, and nothing of it counts."""
         place, names = shlex.quote(self._place), " ".join(NAMES)
         command = f"chmod u+rwx {place}; cd {place} && rm -rf {names}"
-        await self._box.exec(command, key=f"{self._key}/empty-again", timeout_s=EMPTIED_WITHIN_S)
+        await self._box.exec(with_usual_path(command), key=f"{self._key}/empty-again", timeout_s=EMPTIED_WITHIN_S)
 
     async def _found(self) -> dict[str, str]:
         found: dict[str, str] = {}

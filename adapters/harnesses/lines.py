@@ -12,18 +12,22 @@ LINE_MAX_BYTES: Final = 8 * 1024 * 1024
 
 @dataclass(slots=True)
 class Faults:
-    """What was not understood: lines that are no JSON object, too long, cut at the end; records of other fields; items too many."""
+    """What was not understood: lines that are no JSON object, too long, cut at the end; records of other fields; items too many.
+
+    `replaced` is how often a file was not what had been read of it any more.
+    """
 
     malformed: int = 0
     oversized: int = 0
     cut: int = 0
     unexpected: int = 0
     too_many: int = 0
+    replaced: int = 0
 
     @property
     def total(self) -> int:
         """Return how many there are of all kinds."""
-        return self.malformed + self.oversized + self.cut + self.unexpected + self.too_many
+        return self.malformed + self.oversized + self.cut + self.unexpected + self.too_many + self.replaced
 
 
 class JsonLines:
@@ -47,13 +51,15 @@ class JsonLines:
         self._add(rest)
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """Yield what stands behind the last line's end, if that is a record; else it was cut."""
+        """Yield what stands behind the last line's end, if that is a record; else it was cut. What is fed then begins a line."""
         if self._size and not self._is_skipping:
             malformed = self._faults.malformed
             if (record := self._ended()) is not None:
                 yield record
             elif self._faults.malformed > malformed:
                 self._faults.malformed, self._faults.cut = malformed, self._faults.cut + 1
+        self._pieces.clear()
+        self._size, self._is_skipping = 0, False
 
     def _add(self, piece: bytes) -> None:
         self._size += len(piece)

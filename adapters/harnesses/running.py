@@ -7,6 +7,7 @@ import shlex
 import tempfile
 from collections import Counter
 from collections.abc import Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +20,13 @@ from adapters.harnesses.lines import Faults
 from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, Reader
 from adapters.harnesses.trajectory import Complained, Item
 from gym_bus.errors import Permanent
+from providers.sandboxes.processes import with_usual_path
 
 TRACE_MAX_BYTES: Final = 256 * 1024 * 1024
 PUT_WITHIN_S: Final = 30.0
+TAIL_BYTES: Final = 512
+"""So much of what was read last has to be in its place for a file to be the one that was read."""
+REPLACED_MAX: Final = 100
 
 
 async def begin(
@@ -55,12 +60,13 @@ async def begin(
 
 async def _ready(box: LaunchBox, launch_id: str, cwd: str, copied: Mapping[str, str]) -> None:
     await prepare(box)
-    made = await box.exec(f"mkdir -p {shlex.quote(cwd)}", key=f"{launch_id}:cwd", timeout_s=PUT_WITHIN_S)
+    make = with_usual_path(f"mkdir -p {shlex.quote(cwd)}")
+    made = await box.exec(make, key=f"{launch_id}:cwd", timeout_s=PUT_WITHIN_S)
     if made.exit_code != 0:
         raise Permanent(f"launch {launch_id}: {cwd} is no directory: {made.output.strip()[-200:]}")
     for number, (source, place) in enumerate(copied.items()):
         copy = f"mkdir -p {shlex.quote(place)} && cp -R {shlex.quote(source)}/. {shlex.quote(place)}"
-        done = await box.exec(copy, key=f"{launch_id}:copy{number}", timeout_s=PUT_WITHIN_S)
+        done = await box.exec(with_usual_path(copy), key=f"{launch_id}:copy{number}", timeout_s=PUT_WITHIN_S)
         if done.exit_code != 0:
             raise Permanent(f"launch {launch_id}: {source} cannot be copied: {done.output.strip()[-200:]}")
 
@@ -72,17 +78,31 @@ async def _all(*works: Coroutine[Any, Any, None]) -> None:
             raise outcome
 
 
-async def written_before(box: LaunchBox, trace: Trace, key: str) -> int:
-    """Return how many bytes a trace holds before the launch: those of a session that is resumed; raises `Permanent`, `BoxLost`."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Up to where a trace was read, and the last that stands before that."""
+
+    offset: int = 0
+    tail: bytes = b""
+
+
+async def written_before(box: LaunchBox, trace: Trace, key: str) -> Place:
+    """Return what a trace holds before the launch: that of a session that is resumed; raises `Permanent`, `BoxLost`."""
     pattern = trace.where.removeprefix(FIRST)
     if not pattern.startswith("/") or trace.is_document:
-        return 0
+        return Place()
     step = ":" if pattern == trace.where else "break"
-    look = f'for file in {pattern}; do {step}; done; if [ -f "$file" ]; then wc -c < "$file"; else echo 0; fi'
-    done = await box.exec(look, key=f"{key}:before", timeout_s=PUT_WITHIN_S)
-    if done.exit_code != 0 or not done.output.strip().isdigit():
+    size = f'wc -c < "$file" && {{ tail -c {TAIL_BYTES} "$file" | od -A n -v -t x1; :; }} 2>/dev/null'
+    look = f'for file in {pattern}; do {step}; done; if [ -f "$file" ]; then {size}; else echo 0; fi'
+    done = await box.exec(with_usual_path(look), key=f"{key}:before", timeout_s=PUT_WITHIN_S)
+    written, _, tail = done.output.strip().partition("\n")
+    if done.exit_code != 0 or not written.strip().isdigit():
         raise Permanent(f"{trace.where} cannot be looked at: {done.output.strip()[-200:]}")
-    return int(done.output)
+    with suppress(
+        ValueError
+    ):  # an image without `od`, or hardly any output kept: then it is believed to be the same file
+        return Place(int(written), bytes.fromhex(tail))
+    return Place(int(written))
 
 
 async def put_text(box: LaunchBox, content: str, path: str, mode: int = 0o600) -> None:
@@ -94,15 +114,21 @@ async def put_text(box: LaunchBox, content: str, path: str, mode: int = 0o600) -
 
 
 class Following:
-    """Reads one trace of a launch as it grows. `is_cut` if it grew beyond what is read of it, 256 MiB."""
+    """Reads one trace of a launch as it grows. `is_cut` if it grew beyond what is read of it, 256 MiB.
 
-    def __init__(self, launch: Launch, trace: Trace, offset: int = 0) -> None:
-        """Begin at its beginning, or at byte `offset`; whoever takes over does so as well."""
+    A file that was written anew, or another one that matches now, is read from its beginning, and counted in `reader.faults`: what
+    the one before it held beyond what was read is lost.
+    """
+
+    def __init__(self, launch: Launch, trace: Trace, place: Place | None = None) -> None:
+        """Begin at its beginning, or at `place`; whoever takes over does so as well."""
         self.reader: Reader = trace.reader()
         self.is_cut = False
         self._launch = launch
         self._trace = trace
-        self._offset = offset
+        self._place = place or Place()
+        self._size = self._place.offset
+        self._is_doubtful = False
 
     async def more(self) -> list[Item]:
         """Return what came since the last time, 1 MiB of the file at most; nothing of a document, which is read at its end."""
@@ -112,22 +138,42 @@ class Following:
         """Return what the next MiB of the file says, None if there is nothing more of it now, or for a document."""
         if self._trace.is_document or self.is_cut:
             return None
-        content = await self._launch.read(self._trace.where, self._offset, max_bytes=READ_MAX_BYTES)
-        self._offset += len(content)
-        self.is_cut = self._offset >= TRACE_MAX_BYTES
-        return self.reader.feed(content) if content else None
+        content = await self._read()
+        if content is None and not self._is_doubtful:
+            self._is_doubtful = True  # it may just be being written anew, and go on as it was
+            return None
+        self._is_doubtful = False
+        if content is None:
+            return self._begun_anew()
+        return self._understood(content, TRACE_MAX_BYTES) if content else None
 
     async def rest(self) -> list[Item]:
         """Return all that is left when the launch has ended."""
         limit = DOCUMENT_MAX_BYTES if self._trace.is_document else TRACE_MAX_BYTES
         items: list[Item] = []
-        while content := await self._launch.read(self._trace.where, self._offset, max_bytes=READ_MAX_BYTES):
-            self._offset += len(content)
-            items += self.reader.feed(content)
-            if self._offset >= limit:
-                self.is_cut = True
-                break
+        while not self.is_cut and (content := await self._read()) != b"":
+            items += self._begun_anew() if content is None else self._understood(content, limit)
         return items + self.reader.end()
+
+    async def _read(self) -> bytes | None:
+        """Return what follows what was read, None if that is not there any more."""
+        offset, tail = self._place.offset, self._place.tail
+        content = await self._launch.read(self._trace.where, offset - len(tail), max_bytes=READ_MAX_BYTES)
+        return content[len(tail) :] if content.startswith(tail) else None
+
+    def _understood(self, content: bytes, limit: int) -> list[Item]:
+        tail = b"" if self._trace.is_document else (self._place.tail + content)[-TAIL_BYTES:]
+        self._place = Place(self._place.offset + len(content), tail)
+        self._size += len(content)
+        self.is_cut = self._size >= limit
+        return self.reader.feed(content)
+
+    def _begun_anew(self) -> list[Item]:
+        """Return what the file that is no more ended in; the next piece is the new one's first."""
+        self._place = Place()
+        self.reader.faults.replaced += 1
+        self.is_cut = self.reader.faults.replaced >= REPLACED_MAX
+        return self.reader.end()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from providers.sandboxes.capabilities import NoSuchFile
 from providers.sandboxes.command_output import command_output
 from providers.sandboxes.marks import kill_marked
 from providers.sandboxes.named_pipes import PIPE_BYTES, named_pipe, readable, widen, write_all
-from providers.sandboxes.processes import KILLED
+from providers.sandboxes.processes import KILLED, with_usual_path
 from providers.sandboxes.side_shell import MARK, SideShell, exit_code_of
 from providers.sandboxes.snapshots import TooLarge
 
@@ -74,6 +74,7 @@ class BoxFiles:
                 size=size,
                 mode=mode & 0o777,
             )
+            script = with_usual_path(script)
             for _ in range(TRIES):
                 code, words = await self._send(script, file, size, path)
                 if code not in INTERRUPTED:
@@ -86,7 +87,7 @@ class BoxFiles:
 
     async def get(self, path: str, target: Path, *, max_bytes: int) -> int:
         """See `WithFiles`."""
-        script = _GET.format(path=shlex.quote(_place(path)), size=max_bytes + 1)
+        script = with_usual_path(_GET.format(path=shlex.quote(_place(path)), size=max_bytes + 1))
         code, size = None, 0
         with _target(target) as file:
             for _ in range(TRIES):

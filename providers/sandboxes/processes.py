@@ -23,6 +23,8 @@ OPEN_FILES: Final = 4096
 COMMAND_MAX_BYTES: Final = 131_071
 """Linux takes no longer argument (MAX_ARG_STRLEN)."""
 
+USUAL_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 
 def refusal(command: str) -> ExecResult | None:
     """Return the result for a command that no shell can be given, None if it can."""
@@ -94,6 +96,11 @@ def ulimits(limits: SandboxLimits, *, processes: bool, memory: bool = True) -> s
 def exports(variables: Mapping[str, str]) -> str:
     """Return shell text that puts variables into the environment of what is started from then on."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+
+
+def with_usual_path(command: str) -> str:
+    """Return a command of ours that finds the usual programs, whatever `PATH` the machine's task has given it."""
+    return f'PATH="${{PATH:+$PATH:}}{USUAL_PATH}"; {command}'
 
 
 async def exited(pid: int, timeout_s: float) -> bool:

@@ -14,7 +14,7 @@ from actors.sandbox.held import HeldBox
 from adapters.harnesses.asking import HOME
 from adapters.harnesses.base import Trace
 from adapters.harnesses.pi import reader
-from adapters.harnesses.running import written_before
+from adapters.harnesses.running import Place, written_before
 from gym_bus.blobs import MemoryBlobs
 from gym_bus.errors import Retryable
 from providers.sandboxes import SandboxProvider
@@ -84,6 +84,6 @@ async def test_what_a_session_holds_already_is_not_told_again(provider: SandboxP
     """Of several files it is the last by name; one that is not there holds nothing."""
     box: Any = await provider.create(f"{LABEL}1")
     await shown(box, "mkdir -p /tmp/s && printf 12345 > /tmp/s/b.jsonl && printf 1 > /tmp/s/a.jsonl")
-    assert await written_before(box, Trace("/tmp/s/*.jsonl", reader), "k1") == 5
-    assert await written_before(box, Trace("/tmp/none/*.jsonl", reader), "k2") == 0
-    assert await written_before(box, Trace("stdout", reader), "k3") == 0
+    assert await written_before(box, Trace("/tmp/s/*.jsonl", reader), "k1") == Place(5, b"12345")
+    assert await written_before(box, Trace("/tmp/none/*.jsonl", reader), "k2") == Place()
+    assert await written_before(box, Trace("stdout", reader), "k3") == Place()

@@ -7,11 +7,15 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pydantic import ValidationError
 
-from gym_bus.blobs import DirectoryBlobs
+from actors.sandbox.held import HeldBox
+from actors.sandbox.rewards import Rewards
+from adapters.harnesses.launching import Launch, LaunchBox, Order
+from gym_bus.blobs import DirectoryBlobs, MemoryBlobs
 from gym_bus.engine_images import built_name
 from providers.sandboxes import make_provider
 from providers.sandboxes.base import CreateFailed
@@ -42,6 +46,31 @@ async def test_a_task_has_its_places(config: SandboxConfig, tmp_path: Path) -> N
     finally:
         await provider.aclose()
     assert [line for line in lines if "touch" not in line] == ["/srv/app", "light green", "x", "written", "kept"]
+
+
+async def test_a_path_of_the_tasks_own_does_not_hold_us_up(tmp_path: Path) -> None:
+    """Files go in and out, the workspace is cleared, rewards are read and a program is launched without any of the task's `PATH`."""
+    layout = Layout(scratch=("/logs/verifier",), environment={"PATH": "/nonexistent"})
+    provider = make_provider(Bubblewrap(layout=layout), tmp_path / "boxes")
+    source = tmp_path / "source"
+    source.write_text("1")
+    try:
+        box = cast("LaunchBox", await provider.create(f"{RUN}.1-0.b2"))
+        await box.put(source, "/logs/verifier/reward.txt")
+        await Rewards(box, "/logs/verifier", "k").begin()
+        await box.put(source, "below/file")
+        assert await box.get("below/file", tmp_path / "back", max_bytes=10) == 1
+        launch = Launch(box, "l1")
+        said = {"PATH": "/usr/bin:/bin"}
+        await launch.start(
+            Order(launch_id="l1", argv=("cat", "below/file"), environment=said, cwd="/box", timeout_s=20)
+        )
+        assert (receipt := await launch.wait(20))
+        assert (receipt.exit_code, await launch.read("stdout", 0)) == (0, b"1")
+        await HeldBox(box, MemoryBlobs(), "label").clear("k")
+        assert (await box.exec("echo *; echo $PATH", key="k", timeout_s=20)).output == "*\n/nonexistent\n"
+    finally:
+        await provider.aclose()
 
 
 @pytest.fixture

@@ -43,6 +43,8 @@ def _of_json(text: str) -> Grade:
         raise BadReward(f"{JSON} is no JSON: {error}") from error
     if not isinstance(said, dict) or not 1 <= len(said) <= COMPONENTS_MAX:
         raise BadReward(f"{JSON} has to be an object of 1 to {COMPONENTS_MAX} numbers")
+    if key := next((key for key, value in said.items() if isinstance(value, str)), None):
+        raise BadReward(f"{JSON}: {key}: {said[key][:80]!r} is a text, and no number")
     components = {str(key): _number(value, f"{JSON}: {key}") for key, value in said.items()}
     if KEY in components:
         return Grade(components[KEY], components)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import glob
 import math
 import os
 import posixpath
@@ -208,6 +209,9 @@ class _Reading:
 
     def _workspace(self) -> str:
         said = self._toml.environment
+        if said.workdir and not said.workdir.strip("/"):
+            where = f"{self._folder / files.TASK}: environment.workdir"
+            raise BadTaskset(f"{where}: {said.workdir} cannot be the workspace: all of the machine is in it")
         dockerfile = self._dockerfile(self._folder / "environment")
         found = said.workdir
         if found is None and dockerfile and not said.docker_image:
@@ -270,7 +274,7 @@ class _Reading:
         }
 
     def _artifacts(self, workspace: str) -> tuple[str, ...]:
-        """Return which files of the workspace are handed in; all of them if the task does not say."""
+        """Return which files of the workspace are handed in, as patterns of nothing but themselves; all if the task does not say."""
         found = []
         for artifact in self._toml.artifacts:
             path = posixpath.normpath(posixpath.join(workspace, artifact.source))
@@ -280,7 +284,7 @@ class _Reading:
                 raise _Unsupported(
                     f"artifacts: {artifact.source!r} is not in {workspace}, and nothing else is handed in"
                 )
-            found.append(path.removeprefix(f"{workspace}/"))
+            found.append(glob.escape(path.removeprefix(f"{workspace}/")))
         return tuple(found) or EVERYTHING
 
     def _solution(self) -> Solution | None:
@@ -327,7 +331,7 @@ def _not_made(where: str, said: Environment) -> Iterator[str]:
 
 def _script(path: str) -> str:
     """Return how a script is run: by bash where there is one, as most are written for it."""
-    return f"if command -v bash >/dev/null 2>&1; then exec bash {path}; else exec sh {path}; fi"
+    return f"if command -v bash >/dev/null 2>&1; then exec bash {path}; else exec /bin/sh {path}; fi"
 
 
 def _packed(contents: dict[str, bytes]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from adapters.benchmarks.harbor.files import text_of
 from gym_bus.errors import BadTaskset
+from schemas.sandboxes import Variables
 from schemas.tasks import MCP_SERVERS_MAX
 
 TOML_MAX_BYTES: Final = 256 * 1024
@@ -33,7 +34,6 @@ User = Annotated[
     Field(pattern=r"^(\d{1,10}|[a-z_][a-z0-9_-]{0,31})$"),
 ]
 Timeout = Annotated[float, Field(gt=0, le=7 * 24 * 3600)]
-Variables = dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str]
 
 
 class _Table(BaseModel):

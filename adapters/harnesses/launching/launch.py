@@ -23,6 +23,7 @@ from adapters.harnesses.launching.receipt import Receipt
 from gym_bus.errors import GymBusError, Permanent
 from providers.sandboxes.base import Box
 from providers.sandboxes.capabilities import NoSuchFile, WithDetached, WithFiles
+from providers.sandboxes.processes import with_usual_path
 from providers.sandboxes.snapshots import TooLarge
 
 LAUNCHES: Final = "/tmp/gym-bus-launches"  # noqa: S108  in the machine, outside of the workspace
@@ -37,8 +38,10 @@ READ_MAX_BYTES: Final = 1024 * 1024
 POLL_FIRST_S: Final = 0.05
 POLL_MAX_S: Final = 1.0
 LOOK_EVERY: Final = 16
+LATE_S: Final = 10.0
+"""How long after its deadline and its time of grace a receipt is waited for: a supervisor may be stopped by what it runs."""
 OVERTIME_S: Final = 60.0
-"""What the machine gives the supervisor beyond all of its own deadlines."""
+"""What the machine gives the supervisor beyond all of its own deadlines, should nobody wait for it."""
 
 
 class LaunchBox(Box, WithFiles, WithDetached, Protocol):
@@ -50,7 +53,7 @@ class Unlaunchable(Permanent):
 
 
 class LaunchUnknown(GymBusError):
-    """What was launched has ended, and nobody can say how: its supervisor was killed, or its receipt is none."""
+    """What was launched has ended, and nobody can say how: its supervisor was killed or stopped, or its receipt is none."""
 
 
 class Standing(Enum):
@@ -66,7 +69,7 @@ class Standing(Enum):
 async def require_python(box: Box, python: str = PYTHON) -> None:
     """Raise `Unlaunchable` if the machine has no Python that the supervisor can run with."""
     look = f"{python} {FLAGS} -c 'import ctypes, fcntl, json, selectors, sys; sys.exit(sys.version_info < (3, 8))'"
-    done = await box.exec(look, key="launching: python", timeout_s=ASKED_WITHIN_S)
+    done = await box.exec(with_usual_path(look), key="launching: python", timeout_s=ASKED_WITHIN_S)
     if done.exit_code != 0:
         said = done.output.strip()[-200:]
         raise Unlaunchable(
@@ -102,6 +105,7 @@ class Launch:
         self._python = python
         self._numbers = itertools.count(1)
         self._job: str | None = None
+        self._late_at: float | None = None
         self._part = f"part-{secrets.token_hex(4)}"
         self._reading = asyncio.Lock()
 
@@ -126,9 +130,9 @@ class Launch:
 
     async def go(self, order: Order) -> None:
         """Start the supervisor of a machine that is ready, with an order that is there; raises `Permanent`, `BoxLost`."""
-        command = f"exec {self._python} {FLAGS} {self._supervisor} run {shlex.quote(self.directory)}"
         timeout_s = order.timeout_s + order.grace_s + supervisor.ENDING_S + OVERTIME_S
-        self._job = await self._box.start(command, key=self._id, timeout_s=timeout_s)
+        self._job = await self._box.start(self._runs, key=self._id, timeout_s=timeout_s)
+        self._late_at = asyncio.get_running_loop().time() + order.timeout_s + order.grace_s + LATE_S
 
     async def standing(self) -> Standing:
         """Return how it stands; raises `BoxLost`."""
@@ -158,10 +162,13 @@ class Launch:
         until, pause_s = loop.time() + within_s, POLL_FIRST_S
         for polls in itertools.count(1):
             is_running = self._job is not None and (await self._box.status(self._job)).is_running
-            is_time_to_look = polls % LOOK_EVERY == 0
+            is_late = self._late_at is not None and loop.time() >= self._late_at
+            is_time_to_look = is_late or polls % LOOK_EVERY == 0
             if not is_running or is_time_to_look:
                 if (self._job or is_time_to_look or await self._is_written()) and (found := await self._ended()):
                     return found
+                if is_late:
+                    await self._end_late()
                 self._job = self._job if is_running else None  # the job that we started was not the one that runs it
             if loop.time() >= until:
                 return None
@@ -195,8 +202,7 @@ class Launch:
         if standing in {Standing.UNCLAIMED, Standing.RUNNING}:
             await self._put(b"", "stop")
         if standing is Standing.UNCLAIMED:
-            command = f"exec {self._python} {FLAGS} {self._supervisor} run {shlex.quote(self.directory)}"
-            self._job = await self._box.start(command, key=self._id, timeout_s=ASKED_WITHIN_S)
+            self._job = await self._box.start(self._runs, key=self._id, timeout_s=ASKED_WITHIN_S)
         return await self.wait(within_s)
 
     async def close(self) -> None:
@@ -207,6 +213,11 @@ class Launch:
             raise Permanent(f"launch {self._id} still runs: stop it first")
         if code:
             raise Permanent(f"launch {self._id} was not closed: {code}")
+
+    @property
+    def _runs(self) -> str:
+        """The command that becomes the supervisor."""
+        return with_usual_path(f"exec {self._python} {FLAGS} {self._supervisor} run {shlex.quote(self.directory)}")
 
     @property
     def _supervisor(self) -> str:
@@ -220,11 +231,21 @@ class Launch:
                     return found
                 raise LaunchUnknown(f"the receipt of launch {self._id} is none: it is no file")
             case Standing.UNKNOWN:
-                raise LaunchUnknown(f"launch {self._id} has ended without a receipt: its supervisor was killed")
+                raise LaunchUnknown(
+                    f"launch {self._id} has ended without a receipt: its supervisor was killed, or memory ran out"
+                )
             case Standing.ABSENT:
                 raise LaunchUnknown(f"launch {self._id} is not there: it was closed, or its directory was removed")
             case Standing.RUNNING | Standing.UNCLAIMED:
                 return None
+
+    async def _end_late(self) -> None:
+        """Kill what should have ended by itself; raises `LaunchUnknown`, whatever it was that held it up."""
+        if self._job is not None:
+            await self._box.stop(self._job)
+        raise LaunchUnknown(
+            f"launch {self._id} has left no receipt {LATE_S:g} s after its time: its supervisor was stopped or held up, and was killed"
+        )
 
     async def _is_written(self) -> bool:
         """Say whether something lies where the receipt will: the cheaper question."""
@@ -234,13 +255,25 @@ class Launch:
             return True
 
     async def _ask(self, verb: str, *rest: str, otherwise: str) -> int:
-        """Return the exit code of one of the supervisor's verbs; without a supervisor, of what is `otherwise` done."""
+        """Return the exit code of one of the supervisor's verbs; without a supervisor, of what is `otherwise` done.
+
+        Raises `LaunchUnknown` if it did not come to its end, or the directory is not what it was.
+        """
         words = shlex.join([verb, self.directory, *rest])
         command = f"[ -f {self._supervisor} ] || {{ {otherwise}; exit; }}; exec {self._python} {FLAGS} {self._supervisor} {words}"
         key = f"{self._id}:{verb}:{next(self._numbers)}"
-        done = await self._box.exec(command, key=key, timeout_s=ASKED_WITHIN_S)
+        done = await self._box.exec(with_usual_path(command), key=key, timeout_s=ASKED_WITHIN_S)
         if done.exit_code is None:
             raise LaunchUnknown(f"launch {self._id}: `{verb}` was not done in {ASKED_WITHIN_S:g} s, and all was killed")
+        if done.exit_code == supervisor.SPOILT:
+            said, what = done.output.strip()[-200:], f"its program has closed, changed or filled {self.directory}"
+            raise LaunchUnknown(f"launch {self._id} cannot be looked at any more: {said}: {what}")
+        if done.exit_code not in supervisor.ANSWERS and done.ended_by == "out_of_memory":
+            why = "the sandbox ran out of memory, of which files in /tmp and /dev/shm are a part"
+            raise LaunchUnknown(f"launch {self._id}: {why}, and what ran was killed")
+        if done.ended_by == "signal":
+            why = "was killed by something in the sandbox, or for want of memory"
+            raise LaunchUnknown(f"launch {self._id}: `{verb}` {why}: {done.exit_code}")
         return done.exit_code
 
     async def _put(self, content: bytes, name: str) -> None:

@@ -8,12 +8,16 @@ asks it to stop. Without a receipt nothing is known of how the command ended.
 
 `look DIR` exits with 0 if nothing was run yet, 10 while something runs, 11 if it ended with a receipt and 12 if without one, 13 if DIR
 is not there. `close DIR` ends what a killed supervisor left, makes later launches impossible and removes DIR; 10 if something runs.
+All of them exit with 16, and say why, if DIR is not as it was made.
 `part DIR NAME PATTERN OFFSET SIZE` copies so much of the last regular file that matches, by name, to DIR/NAME; 44 if there is none.
+
+The command is the same user and may do what it likes in DIR: nothing that lies there is waited for, followed or written into.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
@@ -29,7 +33,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-UNCLAIMED, RUNNING, ENDED, UNKNOWN, ABSENT, BUSY, NO_FILE = 0, 10, 11, 12, 13, 14, 44
+UNCLAIMED, RUNNING, ENDED, UNKNOWN, ABSENT, BUSY, SPOILT, NO_FILE = 0, 10, 11, 12, 13, 14, 16, 44
+ANSWERS = (UNCLAIMED, RUNNING, ENDED, UNKNOWN, ABSENT, BUSY, NO_FILE)
 SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 POLL_S = 0.05
 CHUNK_BYTES = 65536
@@ -38,6 +43,7 @@ ENDING_S = 15.0
 ORDER_MAX_BYTES = 4 * 1024 * 1024
 CLAIM_MAX_BYTES = 4096
 CLAIM_TRIES = 200
+MADE_TRIES = 20
 FIRST = "first:"
 MARK, JOB_MARK = "GYM_BUS_LAUNCH", "GYM_BUS_JOB"
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -49,7 +55,7 @@ class Output:
     def __init__(self, path: Path, limit: int) -> None:
         self.reads, self.writes = os.pipe()
         os.set_blocking(self.reads, False)
-        self.file = os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self.file = made(path)
         self.limit, self.size, self.kept = limit, 0, 0
         self.is_full = limit <= 0
 
@@ -198,7 +204,7 @@ class Supervisor:
 
     def stop_is_asked(self) -> bool:
         """Say whether TERM came, or the file is there."""
-        return self.is_asked or (self.directory / "stop").exists()
+        return self.is_asked or os.path.lexists(str(self.directory / "stop"))
 
     def end_all(self) -> bool:
         """End everything that descends from us: TERM, some time, KILL; return whether nothing is left."""
@@ -278,8 +284,14 @@ def end_marked(launch_id: str) -> None:
 
 
 def claim(directory: Path, kind: int = fcntl.LOCK_EX) -> tuple[int, bytes] | None:
-    """Return the locked file DIR/claim and what it holds, or None if somebody runs there; raises `FileNotFoundError` without DIR."""
-    descriptor = os.open(str(directory / "claim"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Return the locked file DIR/claim and what it holds, or None if somebody runs there.
+
+    Raises `FileNotFoundError` without DIR.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(str(directory / "claim"), flags, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "the claim in it is no file")
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -288,14 +300,38 @@ def claim(directory: Path, kind: int = fcntl.LOCK_EX) -> tuple[int, bytes] | Non
     return descriptor, os.pread(descriptor, CLAIM_MAX_BYTES, 0)
 
 
+def cleared(path: Path) -> None:
+    """Let nothing be at `path`; a directory is put aside."""
+    with suppress(FileNotFoundError):
+        try:
+            path.unlink()
+        except OSError:
+            if not stat.S_ISDIR(path.lstat().st_mode):
+                raise
+            path.rename(path.with_name(path.name + "." + os.urandom(4).hex()))
+
+
+def made(path: Path) -> int:
+    """Return a new file at `path`, open for writing, instead of whatever lies there; raises `OSError`."""
+    for _ in range(MADE_TRIES):
+        cleared(path)
+        with suppress(FileExistsError):
+            return os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    raise FileExistsError(errno.EEXIST, "something is there again and again", str(path))
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Let `path` hold `content`, or be as it was, whatever happens."""
     part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
+    with open(made(part), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        part.replace(path)
+    except OSError:  # a directory
+        cleared(path)
+        part.replace(path)
     descriptor = os.open(str(path.parent), os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
@@ -321,7 +357,7 @@ def run(directory: Path) -> int:
         with suppress(FileNotFoundError):  # who claimed it has read its own
             ordered.unlink()
         return 0
-    with ordered.open("rb") as file:
+    with open(os.open(str(ordered), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123  so it is opened
         order = json.loads(file.read(ORDER_MAX_BYTES))
     os.write(held, json.dumps({"launch_id": order["launch_id"], "pid": os.getpid()}).encode())
     os.fsync(held)
@@ -395,24 +431,32 @@ def matching(pattern: str) -> list[str]:
 def part(target: Path, pattern: str, offset: int, size: int) -> int:
     """Copy a part of a file to where it can be fetched; nothing that is no regular file is waited for."""
     for path in matching(pattern):
+        content = None
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 if stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    target.write_bytes(os.pread(descriptor, size, offset))
-                    return 0
+                    content = os.pread(descriptor, size, offset)
             finally:
                 os.close(descriptor)
+        if content is not None:
+            with open(made(target), "wb") as file:
+                file.write(content)
+            return 0
     return NO_FILE
 
 
 def main(verb: str, where: str, *rest: str) -> int:
     """Do what the command line says."""
     directory = Path(where)
-    if verb == "part":
-        name, pattern, offset, size = rest
-        return part(directory / name, pattern, int(offset), int(size))
-    return {"run": run, "look": look, "close": close}[verb](directory)
+    try:
+        if verb == "part":
+            name, pattern, offset, size = rest
+            return part(directory / name, pattern, int(offset), int(size))
+        return {"run": run, "look": look, "close": close}[verb](directory)
+    except OSError as error:
+        print(error.strerror or error)  # noqa: T201  to whoever asked
+        return SPOILT
 
 
 if __name__ == "__main__":

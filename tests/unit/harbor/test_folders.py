@@ -14,6 +14,8 @@ from adapters.benchmarks import load_tasks
 from adapters.benchmarks.harbor import Found, files, found_in, why_not
 from adapters.benchmarks.harbor.workdir import workdir_of
 from gym_bus.errors import BadTaskset
+from providers.sandboxes.snapshots.limits import written
+from providers.sandboxes.snapshots.selecting import Selection
 from schemas.config import HarborTaskset, SimpleAgent
 from schemas.harnesses import ClaudeCodeAgent, CodexAgent, MiniSweAgent, NopAgent, OracleAgent
 from schemas.sandboxes import Reach
@@ -171,6 +173,10 @@ def test_an_unknown_key_is_noted_and_no_error(tmp_path: Path) -> None:
         ("[environment]\nworkdir = '/logs/verifier/x'", "/logs/verifier/x cannot be the workspace"),
         ('[environment]\nenv = {A = "b\\u0000c"}', "the variable A holds a NUL"),
         (f"[environment]\nenv = {{A = '{'b' * 70_000}'}}", "variables are longer than 65,536 bytes together"),
+        ('[solution.env]\nA = "x\\u0000y"', "task.toml: solution.env: the variable A holds a NUL"),
+        ('[verifier.env]\nA = "x\\u0000y"', "task.toml: verifier.env: the variable A holds a NUL"),
+        ("[environment]\nworkdir = '/'", "task.toml: environment.workdir: / cannot be the workspace"),
+        ("[environment]\nworkdir = '//'", "task.toml: environment.workdir: // cannot be the workspace"),
         ("environment = 5", "task.toml: environment: Input should be a valid dictionary"),
     ],
 )
@@ -214,6 +220,23 @@ def test_a_dataset_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     words = refusal(tmp_path, skip_unsupported=True)
     assert words.startswith("other: ")
     assert "skip_unsupported" not in words
+
+
+def test_artifacts_are_paths_and_no_patterns(tmp_path: Path) -> None:
+    """What is named is handed in, with all that is in it, and nothing that a pattern would find."""
+    named = ["out[1].txt", "a*", "**", "[!a]/b?", "[", "100%"]
+    toml = f"artifacts = {named}\n[verifier]\nenvironment_mode = 'separate'"
+    patterns = only(folder(tmp_path, toml=toml)).verifier_data["artifacts"]
+    wanted = Selection(patterns)
+    assert all(wanted.wants(written(path.encode())) for path in (*named, "a*/below/it", "[!a]/b?/c"))
+    assert not any(wanted.wants(path) for path in ("out1.txt", "ab", "other", "b/bc", "out[1].txt2", "out[1]/x"))
+    assert tuple(patterns) != ("**",)
+
+
+def test_an_empty_workdir_is_the_usual_one(tmp_path: Path) -> None:
+    machine = only(folder(tmp_path, toml="[environment]\nworkdir = ''")).machine
+    assert machine is not None
+    assert machine.layout.workspace == "/app"
 
 
 def test_the_internet_is_done_without_if_that_is_said(tmp_path: Path) -> None:
