@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from gym_bus.config_text import Path_, Sourced
+from schemas import addresses
 from schemas.config import RunConfig
 
 SHOWN_MAX: Final = 10
@@ -33,7 +34,8 @@ def explain(error: ValidationError, sourced: Sourced) -> list[str]:
         path = _path(found["loc"], sourced.values)
         key = ".".join(str(part) for part in path) or "the configuration"
         where = sourced.place(path)
-        is_written = where is not None and _is_written(sourced.values, path)
+        is_told = found["type"] != addresses.NOT_ALONE or not str(where).startswith("override")  # with what it says
+        is_written = where is not None and _is_written(sourced.values, path) and is_told
         line = (
             f"{where}: {key}: {_said(found, path, sourced.values)}"
             if is_written
@@ -79,6 +81,8 @@ def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:  # noqa: PLR0
             tag = str(found["ctx"]["tag"])
             near = _nearest(tag, _tags(path).split(", "))
             return f"no such type {tag!r}; there are {found['ctx']['expected_tags']}{near}"
+        case addresses.NOT_ALONE:  # may hold a secret
+            return str(found["msg"])
         case "value_error" if isinstance(found["input"], dict):  # about a part as a whole
             return str(found["msg"]).removeprefix("Value error, ")
         case "literal_error" if found["loc"][-1] == "[key]":

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from gym_bus.errors import BadConfig
+from schemas.addresses import has_name
 from schemas.base import Frozen
 
 PREFIX = "GYM_BUS_"
@@ -47,6 +48,15 @@ class Settings(Frozen):
     default_host: str | None = None
     programs_dir: Path | None = None
     agent_python: Path | None = None
+
+    @field_validator("bus_url")
+    @classmethod
+    def _names_nobody(cls, url: str | None) -> str | None:
+        """Refuse a password in the bus's address, which is written into the status file and shown."""
+        if url and any(map(has_name, url.split(","))):
+            msg = "an address with a name or a password in it is shown to others: give GYM_BUS_BUS_PASSWORD"
+            raise ValueError(msg)
+        return url
 
     @model_validator(mode="after")
     def _lease_within_ack_wait(self) -> Self:

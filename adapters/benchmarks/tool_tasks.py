@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from adapters.benchmarks.answers import shown
 from adapters.benchmarks.base import Grade
+from schemas.addresses import has_name
 from schemas.base import Frozen
 from schemas.environment import BuiltIn, Environment, RemoteTool, TaskTool, ToolGrant, ToolName
 from schemas.tasks import Evidence
@@ -35,6 +36,9 @@ class ToolRow(Frozen):
     def _is_described(self) -> ToolRow:
         if self.url is not None and (self.description is None or self.parameters is None):
             msg = "a tool of an MCP server wants `description` and `parameters` as well"
+            raise ValueError(msg)
+        if self.url is not None and has_name(self.url):
+            msg = "the `url` of a server stands in the log: it may hold no name and no password"
             raise ValueError(msg)
         if self.name == SHELL.name:
             msg = f"{SHELL.name!r} is what agents run commands with: choose another name"

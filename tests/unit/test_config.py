@@ -12,7 +12,7 @@ from gym_bus.config import config_digest, difference, gather, key_of_model, make
 from gym_bus.config_text import Sourced, parse
 from gym_bus.errors import BadConfig
 from schemas.base import Frozen
-from schemas.config import Budget, JsonlTaskset, OpenAIModel, ReasoningGymTaskset, RunConfig, ScriptedModel
+from schemas.config import Budget, JsonlTaskset, OpenAIModel, ReasoningGymTaskset, RunConfig, ScriptedModel, VllmModel
 from schemas.harnesses import CodexAgent
 from schemas.loops import BrowsecompAgent, HistoryGuards
 from schemas.readiness import Install
@@ -139,6 +139,48 @@ def test_a_wrong_value_is_said_in_plain_words(tmp_path: Path, override: str, wan
     text = complaint([write(tmp_path, TASKS)], override)
     assert wanted in text
     assert f"override {override!r}" in text or "0.nam" in text
+
+
+SERVED = ("model.type=vllm", "model.policy_model_name=m")
+E2B = ("sandbox.type=e2b",)
+
+
+@pytest.mark.parametrize(
+    ("parts", "key", "address"),
+    [
+        (SERVED, "model.policy_base_url", "http://u:hidden@h/v1"),
+        (SERVED, "model.policy_base_url", "u:hidden@h:8000/v1"),
+        (SERVED, "model.policy_base_url", "http://h/v1?key=hidden"),
+        (SERVED, "model.policy_base_url", "http://h/v1#hidden"),
+        (SERVED, "model.policy_base_url", "[http://h/v1, http://hidden@h/v1]"),
+        (("model.type=azure", *SERVED[1:]), "model.policy_base_url", "http://h/?api-version=hidden"),
+        (("model.type=anthropic", *SERVED[1:]), "model.policy_base_url", "http://u:hidden@h"),
+        (E2B, "sandbox.domain", "u:hidden@h"),
+        (E2B, "sandbox.api_url", "http://u:hidden@h"),
+        (E2B, "sandbox.sandbox_url", "http://h/?key=hidden"),
+        (("sandbox.type=opensandbox", "sandbox.image=i"), "sandbox.domain", "u:hidden@h:8080"),
+        (("sandbox.type=daytona",), "sandbox.api_url", "http://u:hidden@h"),
+        (("agent.type=remote_agent",), "agent.url", "http://u:hidden@h/do"),
+    ],
+)
+def test_an_address_with_what_may_be_a_secret_is_refused(
+    tmp_path: Path, parts: tuple[str, ...], key: str, address: str
+) -> None:
+    """It would stand in the log and in the results; the error does not show it either."""
+    text = complaint([write(tmp_path, TASKS)], *parts, f"{key}={address}")
+    assert f"{key}: an address with a name, a query or a fragment may hold a secret" in text
+    assert "hidden" not in text
+
+
+@pytest.mark.parametrize("address", ["http://h:99999/v1", "http://h:0/v1", "http://h:http/v1"])
+def test_a_port_that_is_none_is_said_to_be_none(tmp_path: Path, address: str) -> None:
+    text = complaint([write(tmp_path, TASKS)], *SERVED, f"model.policy_base_url={address}")
+    assert f"'{address}' has no port from 1 to 65535" in text
+
+
+def test_an_address_may_hold_an_at_sign_in_its_path(tmp_path: Path) -> None:
+    config = resolved([write(tmp_path, TASKS)], *SERVED, "model.policy_base_url=http://h:8000/a@b/v1")
+    assert isinstance(config.model, VllmModel)
 
 
 @pytest.mark.parametrize("text", ["num_repeats", "a b=1", "=1", "--x=1", "a..b=1"])

@@ -249,6 +249,10 @@ def test_a_row_names_a_tool_of_a_server(tmp_path: Path) -> None:
         ({"tools": ["note"], "expected_records": {"price": []}}, "'price', which is no tool of the row"),
         ({"tool_data": {}}, "tools: Field required"),
         ({"tools": [{"name": "far", "url": "http://t"}]}, "wants `description` and `parameters`"),
+        (
+            {"tools": [{"name": "f", "url": "http://u:p@t", "description": "d", "parameters": {}}]},
+            "may hold no name and no password",
+        ),
         ({"tools": [{"name": "note", "headers": {"a": "b"}}]}, "`headers` are for a tool with a `url`"),
         ({"tools": ["note"], "expected_records": {}, "test_command": "true", "artifacts": ["a"]}, "not both"),
     ],
