@@ -44,4 +44,4 @@ def alone(address: str, instead: str) -> str:
 
 def refused(said: str, **context: str) -> PydanticCustomError:
     """Return the error of a validator that refuses an address."""
-    return PydanticCustomError(NOT_ALONE, said, context)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    return PydanticCustomError(NOT_ALONE, said, context)  # pyright: ignore[reportArgumentType]
