@@ -14,6 +14,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from gym_bus.config_text import Path_, Sourced
+from gym_bus.plain_words import plainly
 from schemas import addresses
 from schemas.config import RunConfig
 
@@ -84,14 +85,14 @@ def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:  # noqa: PLR0
         case addresses.NOT_ALONE:  # may hold a secret
             return str(found["msg"])
         case "value_error" if isinstance(found["input"], dict):  # about a part as a whole
-            return str(found["msg"]).removeprefix("Value error, ")
+            return plainly(found["msg"])
         case "literal_error" if found["loc"][-1] == "[key]":
             known = re.findall(r"'([^']*)'", found["ctx"]["expected"])
             return f"unknown key{_nearest(str(path[-1]), known) or '; known here are ' + ', '.join(known)}"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"want keys and values, found {_shown(found['input'])}"
         case _:
-            message = str(found["msg"]).removeprefix("Input ").removeprefix("Value error, ")
+            message = plainly(found["msg"]).removeprefix("Input ")
             return f"{message[:1].lower()}{message[1:]}, found {_shown(found['input'])}"
 
 

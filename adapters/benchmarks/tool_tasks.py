@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from adapters.benchmarks.answers import shown
 from adapters.benchmarks.base import Grade
+from gym_bus.plain_words import plainly
 from schemas.addresses import has_name
 from schemas.base import Frozen
 from schemas.environment import BuiltIn, Environment, RemoteTool, TaskTool, ToolGrant, ToolName
@@ -110,7 +111,7 @@ def offer(row: Mapping[str, Any]) -> Offer | None:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        words = str(first["msg"]).removeprefix("Value error, ")
+        words = plainly(first["msg"])
         msg = f"{where}: {words}" if where else words
         raise ValueError(msg) from error
 

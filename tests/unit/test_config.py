@@ -129,6 +129,7 @@ def test_aliases_of_aliases_do_not_explode(tmp_path: Path) -> None:
     [
         ("model.error_rate=7", "model.error_rate: should be less than or equal to 1, found 7"),
         ("agent.max_steps=many", "agent.max_steps: should be a valid integer"),
+        ("taskset.datasets=x", "taskset.datasets: should be a list, found 'x'"),
         ("sandbox=3", "sandbox: want keys and values, found 3"),
         ("model.type=scriptd", "no such type 'scriptd'"),
         ("taskset.datasets=[{nam: x}]", "taskset.datasets.0.nam: unknown key; did you mean name?"),
