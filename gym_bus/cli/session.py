@@ -88,13 +88,13 @@ def show(run_id: str, rollout_id: str, as_json: bool, data_dir: Path | None) -> 
 
 
 def _settings(data_dir: Path | None) -> Settings:
-    """Return the settings; raises `BadConfig` where there is no log, before anything is started."""
-    from gym_bus.errors import BadConfig  # noqa: PLC0415  not needed for --help
+    """Return the settings; raises `Permanent` where there is no log, before anything is started."""
+    from gym_bus.errors import Permanent  # noqa: PLC0415  not needed for --help
 
     settings = settings_for(data_dir)
     if not settings.bus_url and not (settings.data_dir / "bus").is_dir():
         msg = f"there is no log under {settings.data_dir}: `gym-bus eval run` makes one (GYM_BUS_DATA_DIR, --data-dir)"
-        raise BadConfig(msg)
+        raise Permanent(msg)
     return settings
 
 

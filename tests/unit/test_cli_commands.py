@@ -119,6 +119,9 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         (["log", "tail", "--from-start"], 2, "--from-start needs to know which run"),
         (["log", "show", "r"], 1, "no bus runs"),
         (["log", "export", "r", "--out", "x"], 1, "no bus runs"),
+        (["log", "tail", "r"], 1, "no bus runs"),
+        (["session", "show", "r", "0-0"], 1, "there is no log under"),
+        (["session", "end", "r", "0-0"], 1, "there is no log under"),
         (
             ["eval", "run", "--reasoning-gym", "chain_sum", "model.type=replay", "model.recording=nope.jsonl"],
             2,
