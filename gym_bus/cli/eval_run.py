@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gym_bus import config as configs
 from gym_bus.cli import checks
@@ -28,7 +28,9 @@ from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
 from schemas.config import AgentConfig, ServedModel
-from schemas.harnesses import BehindGateway
+from schemas.harnesses import BehindGateway, NopAgent, OracleAgent
+
+UNNAMED: Final = "warning: no model was named: a scripted stand-in answers, and scores mean nothing; --model and --model-url name one"
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -206,11 +208,18 @@ def start_run(options: dict[str, Any]) -> int:
         raise BadConfig(msg) from error
     output = (output or Path("results") / run_id).absolute()
     _say(f"model: {config.model_label}", as_json=options["as_json"])
+    if is_stand_in_unasked(config):
+        print(UNNAMED, file=sys.stderr, flush=True)
     others = other_keys(options, os.environ)
     checks.check_config(config, api_key, settings, sandbox_keys=others)
     previous = checks.check_room(output, overwrite=options["overwrite"])
     config = with_keys(config, api_key, settings, others)
     return asyncio.run(_request_and_watch(settings, config, run_id, output, options, previous))
+
+
+def is_stand_in_unasked(config: RunConfig) -> bool:
+    """Say whether the scripted stand-in is asked only because nobody named a model."""
+    return "model" not in config.model_fields_set and not isinstance(config.agent, OracleAgent | NopAgent)
 
 
 def _is_known(settings: Settings, run_id: str) -> bool:

@@ -170,7 +170,7 @@ def tail(run_id: str | None, from_start: bool, as_json: bool, data_dir: Path | N
 
 
 async def _tail(settings: Settings, run_id: str | None, *, from_start: bool, as_json: bool) -> None:
-    """Print what is stored; what arrives while the past is read is kept and printed once. Raises `Permanent` if there is no such run."""
+    """Print what is stored; what arrives while the past is read is kept and printed once. Raises `Permanent` for no such run."""
     from gym_bus.client import connect_cli, open_log  # noqa: PLC0415  slow to import
     from gym_bus.subjects import token  # noqa: PLC0415  the same
 

@@ -244,6 +244,35 @@ def test_a_run_that_asks_no_model_names_none() -> None:
     assert RunConfig(taskset=taskset).model_label.startswith("scripted")
 
 
+@pytest.mark.parametrize(
+    ("more", "is_warned"),
+    [
+        ([], True),
+        (["--agent", "codex"], True),
+        (["num_repeats=2"], True),
+        (["model.type=scripted"], False),
+        (["model.error_rate=0"], False),
+        (["model.type=local"], False),
+        (["--model", "m", "--model-url", "http://h/v1"], False),
+        (["--agent", "oracle"], False),
+        (["--config", str(ROOT / "examples" / "quickstart.yaml")], False),
+    ],
+)
+def test_a_stand_in_that_nobody_asked_for_is_warned_of(
+    more: list[str], is_warned: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its scores look like a model's; what names it, or asks no model, stays silent."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise BadConfig("enough")
+
+    monkeypatch.setattr(checks, "check_config", stop)
+    run(["eval", "run", "--reasoning-gym", "chain_sum", *more])
+    said = capsys.readouterr().err
+    assert ("warning: no model was named" in said) == is_warned
+    assert "error: enough" in said
+
+
 def test_a_missing_sandbox_is_found_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what can be done about it."""
     monkeypatch.setattr("shutil.which", lambda _: None)
