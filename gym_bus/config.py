@@ -50,12 +50,17 @@ def gather(files: Sequence[Path], overrides: Sequence[str], flags: Mapping[str, 
 def parse_overrides(overrides: Sequence[str]) -> Sourced:
     """Return `a.b=1` forms as nested values; `+a.b=1` and `++a.b=1` mean the same. Values are YAML."""
     sourced = Sourced()
+    seen: dict[Path_, str] = {}
     for text in overrides:
         found = OVERRIDE.fullmatch(text)
         if not found:
             msg = f"{text!r} is no override: want key=value, such as num_repeats=1 or model.error_rate=0.1"
             raise BadConfig(msg)
-        path = tuple(found[1].split("."))
+        path: Path_ = tuple(found[1].split("."))
+        if path in seen:
+            msg = f"override {text!r}: {found[1]} was given already, as {seen[path]!r}"
+            raise BadConfig(msg)
+        seen[path] = text
         value = parse(found[2], f"override {text!r}")
         for key in reversed(path):
             value = {key: value}

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from gym_bus.cli.lazy import CONTEXT
+from gym_bus.cli.lazy import CONTEXT, Group
 from gym_bus.cli.setup import data_dir_option, json_option
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=Group, context_settings=CONTEXT)
 def group() -> None:
     """Run agents on tasks; watch, list, cancel and resume runs."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gym_bus.cli.lazy import CONTEXT, DETACHED, OK
+from gym_bus.cli.lazy import CONTEXT, DETACHED, OK, Group
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ FACT_MAX: Final = 60
 SHARDS: Final = 1
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=Group, context_settings=CONTEXT)
 def group() -> None:
     """Show the events of a run, or follow them."""
 

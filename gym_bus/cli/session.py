@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gym_bus.cli.lazy import CONTEXT, FAILED, OK
+from gym_bus.cli.lazy import CONTEXT, FAILED, OK, Group
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for, up_and_connected
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gym_bus.settings import Settings
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=Group, context_settings=CONTEXT)
 def group() -> None:
     """Give further inputs to sessions that wait for them (tasks with `awaits_input_s`)."""
 

@@ -119,6 +119,17 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         (["log", "tail", "--from-start"], 2, "--from-start needs to know which run"),
         (["log", "show", "r"], 1, "no bus runs"),
         (["log", "export", "r", "--out", "x"], 1, "no bus runs"),
+        (
+            ["eval", "run", "--agent", "codex", "--agent", "pi"],
+            2,
+            "--agent is given twice; see `gym-bus eval run --help`",
+        ),
+        (["eval", "run", "--limit=1", "--limit", "2"], 2, "--limit is given twice"),
+        (["eval", "run", "-o", "a", "--output", "b"], 2, "--output is given twice"),
+        (["eval", "run", "--limit", "x"], 2, "Invalid value for '--limit'"),
+        (["eval", "attach"], 2, "Missing argument 'RUN'; see `gym-bus eval attach --help`"),
+        (["sql", "SELECT 1", "--csv", "--json"], 2, "--csv and --json say two things"),
+        (["sql", "SELECT 1", "--max-rows", "1", "--max-rows", "2"], 2, "--max-rows is given twice"),
         (["log", "tail", "r"], 1, "no bus runs"),
         (["session", "show", "r", "0-0"], 1, "there is no log under"),
         (["session", "end", "r", "0-0"], 1, "there is no log under"),
@@ -134,7 +145,10 @@ def test_a_mistake_costs_one_line_and_starts_nothing(
 ) -> None:
     """No traceback, nothing on disk."""
     assert run(arguments) == code
-    assert said in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert shown.startswith(("error: ", "warning: "))
+    assert "Usage:" not in shown
     assert not (tmp_path / "data").exists()
     assert not (tmp_path / "results").exists()
 

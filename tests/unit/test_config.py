@@ -207,6 +207,14 @@ def test_what_is_no_override_is_refused(text: str) -> None:
         gather([], [text])
 
 
+@pytest.mark.parametrize("second", ["num_repeats=2", "num_repeats=1", "+num_repeats=2"])
+def test_a_key_is_overridden_once(second: str) -> None:
+    """As in a file; a part and a key of it are two keys."""
+    with pytest.raises(BadConfig, match="num_repeats was given already, as 'num_repeats=1'"):
+        gather([], ["num_repeats=1", "limit=3", second])
+    assert gather([], ["agent={max_steps: 3}", "agent.timeout_s=4"]).values["agent"] == {"max_steps": 3, "timeout_s": 4}
+
+
 def test_merge_keys_are_those_of_safe_load() -> None:
     """`<<` works as everywhere; the mapping's own keys win."""
     assert parse("base: &b {x: 1, y: 2}\nmade: {<<: *b, y: 3}\n", "here")["made"] == {"x": 1, "y": 3}
