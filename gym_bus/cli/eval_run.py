@@ -208,8 +208,6 @@ def start_run(options: dict[str, Any]) -> int:
         raise BadConfig(msg) from error
     output = (output or Path("results") / run_id).absolute()
     _say(f"model: {config.model_label}", as_json=options["as_json"])
-    if is_stand_in_unasked(config):
-        print(UNNAMED, file=sys.stderr, flush=True)
     others = other_keys(options, os.environ)
     checks.check_config(config, api_key, settings, sandbox_keys=others)
     previous = checks.check_room(output, overwrite=options["overwrite"])
@@ -307,6 +305,8 @@ async def _request_and_watch(
             msg = f"run {run_id} was started a moment ago with its results in {stored.data.output_dir}: choose another --run-id"
             raise BadConfig(msg)
         _say(f"run: {run_id}, results go to {output}", as_json=as_json)
+        if is_stand_in_unasked(config):
+            print(UNNAMED, file=sys.stderr, flush=True)
         if options["detach"]:
             _say(f"watch it: gym-bus eval attach {run_id}\nend it:   gym-bus eval cancel {run_id}", as_json=as_json)
             return detached(run_id, str(output), as_json=as_json)
