@@ -29,9 +29,9 @@ OTHER_NAMES: Final = {
 
 
 def explain(error: ValidationError, sourced: Sourced) -> list[str]:
-    """Return one line for each mistake, at most `SHOWN_MAX`."""
+    """Return one line for each mistake, at most `SHOWN_MAX`; what is missing comes last, for it may be there and misspelt."""
     lines: list[str] = []
-    for found in error.errors(include_url=False):
+    for found in sorted(error.errors(include_url=False), key=lambda one: bool(one["type"] == "missing")):
         path = _path(found["loc"], sourced.values)
         key = ".".join(str(part) for part in path) or "the configuration"
         where = sourced.place(path)

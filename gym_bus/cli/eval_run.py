@@ -11,6 +11,7 @@ import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -92,8 +93,11 @@ def agent_named(name: str) -> str:
     types = [kind.model_fields["type"].default for kind in models_in(AgentConfig)]
     found = [type_ for type_ in types if name in {type_, type_.removesuffix("_agent")}]
     if not found:
-        near = [type_ for type_ in types if name.replace("-", "_") in type_]
-        msg = f"--agent: no agent is called {name!r}; there are {', '.join(sorted(near or types))}"
+        holding = [type_ for type_ in types if name.replace("-", "_") in type_]
+        known = {short: type_ for type_ in types for short in (type_, type_.removesuffix("_agent"))}
+        near = get_close_matches(name.replace("-", "_"), known, n=1)
+        meant = f"; did you mean {known[near[0]]}?" if near and not holding else ""
+        msg = f"--agent: no agent is called {name!r}; there are {', '.join(sorted(holding or types))}{meant}"
         raise BadConfig(msg)
     return str(found[0])
 

@@ -88,6 +88,13 @@ def test_an_unknown_key_is_named_with_its_place_and_a_guess(tmp_path: Path) -> N
     assert "did you mean model.error_rate?" in complaint([write(tmp_path, TASKS)], "error_rate=1")
 
 
+def test_what_is_misspelt_is_said_before_what_is_missing_for_it(tmp_path: Path) -> None:
+    parts = ("model.type=vllm", "model.policy_model_name=m", "model.policy_base_url=http://h")
+    lines = complaint([write(tmp_path, TASKS)], *parts, "model.prices.inptu=1").splitlines()
+    assert "model.prices.inptu: unknown key; did you mean input?" in lines[0]
+    assert [line.partition(": has")[0] for line in lines[1:]] == ["model.prices.input", "model.prices.output"]
+
+
 def test_a_key_of_another_type_is_said_to_be_one(tmp_path: Path) -> None:
     """It is spelt rightly, so the same word again would help nobody."""
     flags = {"model": {"type": "openai", "policy_base_url": "http://h/v1", "policy_model_name": "m"}}
