@@ -142,8 +142,7 @@ def problem_of(response: httpx.Response) -> str | None:
 def _unfit(model: HttpModel, address: str, api_key: str | None, listed: httpx.Response) -> str | None:
     """Return what is wrong with name or path, with the place that says so; None if nothing is, or if nobody can tell."""
     if isinstance(model, AzureModel):  # lists what could be deployed, not what is
-        problem = _missing_deployment(model, address, api_key)
-        return problem
+        return _missing_deployment(model, address, api_key)
     names = _names(listed)
     if names and not any(fnmatchcase(model.policy_model_name, known) for known in names):
         is_whole = isinstance(model, VllmModel | SwitchyardModel)
@@ -225,7 +224,8 @@ def _missing_deployment(model: AzureModel, address: str, api_key: str | None) ->
     if answer.status_code != HTTPStatus.NOT_FOUND:
         return None
     if NO_DEPLOYMENT in answer.text:
-        return f"{models_url(model, address)} has no deployment {model.policy_model_name!r}: --model must be a deployment's name, not its model's"
+        where = models_url(model, address)
+        return f"{where} has no deployment {model.policy_model_name!r}: --model must be a deployment's name, not its model's"
     version = f"model.api_version ({model.api_version or 'not set'})"
     said = (
         f"check --model-url and {version}, or is it no server of Azure's (--model-type)? It said {_shown(answer.text)}"
