@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from gym_bus.config_text import Path_, Sourced
 from gym_bus.plain_words import plainly
-from schemas import addresses
+from schemas.addresses import NotAlone
 from schemas.config import RunConfig
 
 SHOWN_MAX: Final = 10
@@ -35,7 +35,7 @@ def explain(error: ValidationError, sourced: Sourced) -> list[str]:
         path = _path(found["loc"], sourced.values)
         key = ".".join(str(part) for part in path) or "the configuration"
         where = sourced.place(path)
-        is_told = found["type"] != addresses.NOT_ALONE or not str(where).startswith("override")  # with what it says
+        is_told = not (_may_be_secret(found) and str(where).startswith("override"))  # which says all of it
         is_written = where is not None and _is_written(sourced.values, path) and is_told
         line = (
             f"{where}: {key}: {_said(found, path, sourced.values)}"
@@ -47,6 +47,10 @@ def explain(error: ValidationError, sourced: Sourced) -> list[str]:
     if len(lines) > SHOWN_MAX:
         lines = [*lines[:SHOWN_MAX], f"and {len(lines) - SHOWN_MAX} more"]
     return lines
+
+
+def _may_be_secret(found: Any) -> bool:
+    return isinstance(found.get("ctx", {}).get("error"), NotAlone)
 
 
 def _path(location: tuple[int | str, ...], values: Any) -> Path_:
@@ -82,9 +86,7 @@ def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:  # noqa: PLR0
             tag = str(found["ctx"]["tag"])
             near = _nearest(tag, _tags(path).split(", "))
             return f"no such type {tag!r}; there are {found['ctx']['expected_tags']}{near}"
-        case addresses.NOT_ALONE:  # may hold a secret
-            return str(found["msg"])
-        case "value_error" if isinstance(found["input"], dict):  # about a part as a whole
+        case "value_error" if isinstance(found["input"], dict) or _may_be_secret(found):  # about a part as a whole
             return plainly(found["msg"])
         case "literal_error" if found["loc"][-1] == "[key]":
             known = re.findall(r"'([^']*)'", found["ctx"]["expected"])

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from pydantic_core import PydanticCustomError
 
-NOT_ALONE = "address_not_alone"
-"""The kind of pydantic's error for such an address: what was found is not to be shown with it."""
+class NotAlone(ValueError):
+    """An address holds what may be a secret, or a port that is none; what was found is not to be shown beside it."""
 
 
 def has_name(address: str) -> bool:
@@ -32,16 +31,13 @@ def bad_port(address: str) -> bool:
 def alone(address: str, instead: str) -> str:
     """Return an address of nothing but scheme, host, port and path.
 
-    One with a name, a query or a fragment is refused, and so is one whose port is none; `instead` says where a key belongs.
+    One with a name, a query or a fragment is refused with `NotAlone`, and so is one whose port is none.
+    `instead` says where a key belongs.
     """
     if not is_alone(address):
         msg = "an address with a name, a query or a fragment may hold a secret, and stands in the log: " + instead
-        raise refused(msg)
+        raise NotAlone(msg)
     if bad_port(address):
-        raise refused("{address} has no port from 1 to 65535", address=repr(address))
+        msg = f"{address!r} has no port from 1 to 65535"
+        raise NotAlone(msg)
     return address
-
-
-def refused(said: str, **context: str) -> PydanticCustomError:
-    """Return the error of a validator that refuses an address."""
-    return PydanticCustomError(NOT_ALONE, said, context)  # pyright: ignore[reportArgumentType]
