@@ -10,6 +10,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from gym_bus.errors import BadConfig
+from gym_bus.plain_words import plainly
 from schemas.addresses import has_name
 from schemas.base import Frozen
 
@@ -93,6 +94,6 @@ def load_settings(environ: Mapping[str, str] = os.environ, **overrides: Any) -> 
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]).upper() if first["loc"] else "LEASE_S"
-        msg = f"setting {PREFIX}{name}: {first['msg']}"
+        msg = f"setting {PREFIX}{name}: {plainly(first['msg'])}"
         raise BadConfig(msg) from error
     return settings.model_copy(update={"data_dir": settings.data_dir.absolute()})
