@@ -303,7 +303,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except GymBusError as error:
         log.error("host_failed", reason=str(error))  # noqa: TRY400  the message says what to do; a traceback does not
         return 1
+    except Exception as error:
+        log.exception("host_failed", reason=reason_of(error))
+        return 1
     return 0
+
+
+def reason_of(error: Exception) -> str:
+    """Return in a line what ended a host: of a group, the first that is in it."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) if isinstance(error, GymBusError) else f"{type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,12 +50,17 @@ def gather(files: Sequence[Path], overrides: Sequence[str], flags: Mapping[str, 
 def parse_overrides(overrides: Sequence[str]) -> Sourced:
     """Return `a.b=1` forms as nested values; `+a.b=1` and `++a.b=1` mean the same. Values are YAML."""
     sourced = Sourced()
+    seen: dict[Path_, str] = {}
     for text in overrides:
         found = OVERRIDE.fullmatch(text)
         if not found:
             msg = f"{text!r} is no override: want key=value, such as num_repeats=1 or model.error_rate=0.1"
             raise BadConfig(msg)
-        path = tuple(found[1].split("."))
+        path: Path_ = tuple(found[1].split("."))
+        if path in seen:
+            msg = f"override {text!r}: {found[1]} was given already, as {seen[path]!r}"
+            raise BadConfig(msg)
+        seen[path] = text
         value = parse(found[2], f"override {text!r}")
         for key in reversed(path):
             value = {key: value}
@@ -64,15 +69,40 @@ def parse_overrides(overrides: Sequence[str]) -> Sourced:
 
 
 def merge(onto: Sourced, other: Sourced) -> None:
-    """Lay `other` over `onto`."""
+    """Lay `other` over `onto`: each value has the place of whoever said it last."""
+    gone = set(_replaced(onto.values, other.values))
+    kept = {path: place for path, place in onto.places.items() if not any(path[:n] in gone for n in range(len(path)))}
+    said = {path: place for path in _paths(other.values) if (place := other.place(path))}
+    onto.places = {**kept, **said, **other.places}
     onto.values = _merged(onto.values, other.values)
-    onto.places.update(other.places)
+
+
+def _paths(value: Any, path: Path_ = ()) -> Iterator[Path_]:
+    """Yield the path of a value, and of all that is in it."""
+    yield path
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inside:
+        yield from _paths(item, (*path, key))
+
+
+def _replaced(old: Any, new: Any, path: Path_ = ()) -> Iterator[Path_]:
+    """Yield the paths at which nothing of `old` is left."""
+    if _is_whole(old, new):
+        yield path
+        return
+    for key in new.keys() & old.keys():
+        yield from _replaced(old[key], new[key], (*path, key))
+
+
+def _is_whole(old: Any, new: Any) -> bool:
+    """Say whether `new` takes the place of `old` as a whole."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return True
+    return "type" in new and "type" in old and bool(new["type"] != old["type"])
 
 
 def _merged(old: Any, new: Any) -> Any:
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return new
-    if "type" in new and "type" in old and new["type"] != old["type"]:
+    if _is_whole(old, new):
         return new
     return {**old, **{key: _merged(old[key], value) if key in old else value for key, value in new.items()}}
 

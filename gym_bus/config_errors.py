@@ -14,6 +14,8 @@ from typing import Any, Final
 from pydantic import BaseModel, ValidationError
 
 from gym_bus.config_text import Path_, Sourced
+from gym_bus.plain_words import plainly
+from schemas.addresses import NotAlone
 from schemas.config import RunConfig
 
 SHOWN_MAX: Final = 10
@@ -27,13 +29,14 @@ OTHER_NAMES: Final = {
 
 
 def explain(error: ValidationError, sourced: Sourced) -> list[str]:
-    """Return one line for each mistake, at most `SHOWN_MAX`."""
+    """Return one line for each mistake, at most `SHOWN_MAX`; what is missing comes last, for it may be there and misspelt."""
     lines: list[str] = []
-    for found in error.errors(include_url=False):
+    for found in sorted(error.errors(include_url=False), key=lambda one: bool(one["type"] == "missing")):
         path = _path(found["loc"], sourced.values)
         key = ".".join(str(part) for part in path) or "the configuration"
         where = sourced.place(path)
-        is_written = where is not None and _is_written(sourced.values, path)
+        is_told = not (_may_be_secret(found) and str(where).startswith("override"))  # which says all of it
+        is_written = where is not None and _is_written(sourced.values, path) and is_told
         line = (
             f"{where}: {key}: {_said(found, path, sourced.values)}"
             if is_written
@@ -44,6 +47,10 @@ def explain(error: ValidationError, sourced: Sourced) -> list[str]:
     if len(lines) > SHOWN_MAX:
         lines = [*lines[:SHOWN_MAX], f"and {len(lines) - SHOWN_MAX} more"]
     return lines
+
+
+def _may_be_secret(found: Any) -> bool:
+    return isinstance(found.get("ctx", {}).get("error"), NotAlone)
 
 
 def _path(location: tuple[int | str, ...], values: Any) -> Path_:
@@ -79,15 +86,15 @@ def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:  # noqa: PLR0
             tag = str(found["ctx"]["tag"])
             near = _nearest(tag, _tags(path).split(", "))
             return f"no such type {tag!r}; there are {found['ctx']['expected_tags']}{near}"
-        case "value_error" if isinstance(found["input"], dict):  # about a part as a whole
-            return str(found["msg"]).removeprefix("Value error, ")
+        case "value_error" if isinstance(found["input"], dict) or _may_be_secret(found):  # about a part as a whole
+            return plainly(found["msg"])
         case "literal_error" if found["loc"][-1] == "[key]":
             known = re.findall(r"'([^']*)'", found["ctx"]["expected"])
             return f"unknown key{_nearest(str(path[-1]), known) or '; known here are ' + ', '.join(known)}"
         case "model_type" | "model_attributes_type" | "dict_type":
             return f"want keys and values, found {_shown(found['input'])}"
         case _:
-            message = str(found["msg"]).removeprefix("Input ").removeprefix("Value error, ")
+            message = plainly(found["msg"]).removeprefix("Input ")
             return f"{message[:1].lower()}{message[1:]}, found {_shown(found['input'])}"
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gym_bus.errors import Retryable
+from schemas.addresses import is_alone
 
 FILE_MAX_BYTES: Final = 256 * 1024
 ADDRESSES_MAX: Final = 1_000
@@ -71,6 +72,10 @@ def _checked(entry: Any, path: Path) -> str:
         is_address = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
     except ValueError:
         is_address = False
+    if is_address and not is_alone(text):
+        what = "a name, a query or a fragment, which stands in the log: give a key as model.policy_api_key"
+        msg = f"endpoint_file {path} holds an address with {what}"
+        raise BadEndpointFile(msg)
     if not is_address or not text.isprintable() or " " in text:
         msg = f"endpoint_file {path} holds {str(entry)[:SHOWN]!r}, which is no address such as http://10.0.0.7:8000/v1"
         raise BadEndpointFile(msg)

@@ -43,7 +43,8 @@ def listen_at(host: str, port: int, backlog: int) -> socket.socket:
     try:
         return socket.create_server((name, port), family=family, backlog=backlog)
     except OSError as error:
-        msg = f"the gateway cannot listen at default_host {host!r}, port {port}: {error.strerror or error}"
+        said = f"{error.strerror or error} (GYM_BUS_GATEWAY_PORT names another port)"
+        msg = f"the gateway cannot listen at default_host {host!r}, port {port}: {said}"
         raise Permanent(msg) from error
 
 

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from gym_bus.errors import BadConfig
+from gym_bus.plain_words import plainly
+from schemas.addresses import has_name
 from schemas.base import Frozen
 
 PREFIX = "GYM_BUS_"
@@ -48,6 +50,15 @@ class Settings(Frozen):
     programs_dir: Path | None = None
     agent_python: Path | None = None
 
+    @field_validator("bus_url")
+    @classmethod
+    def _names_nobody(cls, url: str | None) -> str | None:
+        """Refuse a password in the bus's address, which is written into the status file and shown."""
+        if url and any(map(has_name, url.split(","))):
+            msg = "an address with a name or a password in it is shown to others: give GYM_BUS_BUS_PASSWORD"
+            raise ValueError(msg)
+        return url
+
     @model_validator(mode="after")
     def _lease_within_ack_wait(self) -> Self:
         """Refuse a lease longer than `ack_wait_s`: work would be handed to others before its owner may be replaced."""
@@ -83,6 +94,6 @@ def load_settings(environ: Mapping[str, str] = os.environ, **overrides: Any) -> 
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]).upper() if first["loc"] else "LEASE_S"
-        msg = f"setting {PREFIX}{name}: {first['msg']}"
+        msg = f"setting {PREFIX}{name}: {plainly(first['msg'])}"
         raise BadConfig(msg) from error
     return settings.model_copy(update={"data_dir": settings.data_dir.absolute()})

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from schemas.addresses import alone
 from schemas.base import Frozen, Tagged
 from schemas.conversation import DialectName
 from schemas.harnesses import (
@@ -246,6 +247,14 @@ class ServedModel(Tagged):
         if self.endpoint_file and self.policy_base_url == type(self).model_fields["policy_base_url"].default:
             return ()
         return (self.policy_base_url,) if isinstance(self.policy_base_url, str) else self.policy_base_url
+
+    @field_validator("policy_base_url")
+    @classmethod
+    def _are_addresses_alone(cls, urls: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        version = ", an API's version as model.api_version" if "api_version" in cls.model_fields else ""
+        for url in (urls,) if isinstance(urls, str) else urls:
+            alone(url, f"give a key as model.policy_api_key{version}")
+        return urls
 
     @model_validator(mode="after")
     def _has_an_address(self) -> Self:

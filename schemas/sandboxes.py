@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
+from schemas.addresses import alone
 from schemas.base import Frozen, Tagged
 from schemas.network import parse_hosts
 from schemas.values import Seconds
@@ -264,6 +266,9 @@ class Enroot(Tagged):
     ledger_path: str | None = None
 
 
+Address = Annotated[str, AfterValidator(partial(alone, instead="give a key as api_key"))]
+
+
 class RemoteSandbox(Tagged):
     """A machine at somebody else's. `api_key` is a secret's name, never the key itself.
 
@@ -299,9 +304,9 @@ class E2B(RemoteSandbox):
     type: Literal["e2b"] = "e2b"
     template: str = Field(default="base", min_length=1)
     dockerfile: str | None = None
-    domain: str | None = None
-    api_url: str | None = None
-    sandbox_url: str | None = None
+    domain: Address | None = None
+    api_url: Address | None = None
+    sandbox_url: Address | None = None
     user: str = Field(default="user", pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")
     build_timeout_s: Seconds = 1800
 
@@ -316,7 +321,7 @@ class OpenSandbox(RemoteSandbox):
 
     type: Literal["opensandbox"] = "opensandbox"
     image: str = Field(min_length=1)
-    domain: str = "localhost:8080"
+    domain: Address = "localhost:8080"
     protocol: Literal["http", "https"] = "http"
     use_server_proxy: bool = False
     resource_limits: dict[str, str] = Field(default_factory=lambda: {"cpu": "1", "memory": "2Gi"})
@@ -340,7 +345,7 @@ class Daytona(RemoteSandbox):
     """
 
     type: Literal["daytona"] = "daytona"
-    api_url: str = "https://app.daytona.io/api"
+    api_url: Address = "https://app.daytona.io/api"
     workspace: str = Field(default="/tmp/box", pattern=r"^(/[A-Za-z0-9_.-]+)+$")  # noqa: S108  in the machine
     snapshot: str | None = None
     target: str | None = None

@@ -41,6 +41,10 @@ USER: Final = "model"
 BACKLOG: Final = 2048
 GRACE_S: Final = 5
 RECORDED_WITHIN_S: Final = 3.0
+OTHER_PLACE: Final = (
+    "GYM_BUS_GATEWAY_PORT (0: any that is free) and GYM_BUS_GATEWAY_HOST name another place, "
+    "and are read when the supervisor starts: `gym-bus bus down`, then again"
+)
 HEAD_MAX_BYTES: Final = 256 * 1024
 HEAD_WITHIN_S: Final = 30.0
 
@@ -137,7 +141,15 @@ def listening(settings: Settings, directory: Path) -> Generator[tuple[list[socke
 
 
 def _listen_here(host: str) -> Callable[[int], socket.socket]:
-    return lambda port: socket.create_server((host, port), backlog=BACKLOG)
+    def listen(port: int) -> socket.socket:
+        try:
+            return socket.create_server((host, port), backlog=BACKLOG)
+        except (OSError, UnicodeError) as error:
+            said, _, _ = str(getattr(error, "strerror", None) or error).partition(" (while ")  # and where, once more
+            msg = f"it cannot listen at {host}, port {port}: {said}. {OTHER_PLACE}"
+            raise Permanent(msg) from error
+
+    return listen
 
 
 def _listen(listen: Callable[[int], socket.socket], port: int, last_url: str | None) -> socket.socket:

@@ -16,8 +16,10 @@ from pydantic import Field, Strict, TypeAdapter, ValidationError
 from adapters.benchmarks import tested_tasks, tool_tasks
 from adapters.benchmarks.answers import INSTRUCTION, shown, tagged_answer
 from adapters.benchmarks.base import Grade
+from adapters.benchmarks.row_keys import check_keys
 from gym_bus.errors import BadTaskset
 from gym_bus.nesting import GIVEN_MAX_LEVELS, is_deeper
+from gym_bus.plain_words import plainly
 from schemas.base import Frozen
 from schemas.config import JsonlTaskset
 from schemas.harnesses import Continuation
@@ -49,7 +51,8 @@ def load(config: JsonlTaskset) -> list[Task]:
     tasks: list[Task] = []
     lines: dict[str, int] = {}
     for number, row in _rows(path):
-        question = _text(row, config.question_key, path, number)
+        _check_keys(row, config, path, number)
+        question = _text(row, config.question_key, path, number, may_be_number=False)
         with_tests, offer = _tested(row, path, number), _offer(row, path, number)
         by_records = offer is not None and offer.expected_records is not None
         own: dict[str, Any] = {
@@ -183,14 +186,22 @@ def _check_can_be_recorded(row: Mapping[str, Any], path: Path, number: int) -> N
         raise BadTaskset(f"{path}:{number}: the row cannot be recorded: more than {GIVEN_MAX_LEVELS} levels")
 
 
-def _text(row: Mapping[str, Any], key: str, path: Path, number: int) -> str:
+def _check_keys(row: Mapping[str, Any], config: JsonlTaskset, path: Path, number: int) -> None:
+    try:
+        check_keys(row, frozenset({config.question_key, config.answer_key}))
+    except ValueError as error:
+        raise BadTaskset(f"{path}:{number}: {error}") from error
+
+
+def _text(row: Mapping[str, Any], key: str, path: Path, number: int, *, may_be_number: bool = True) -> str:
     if key not in row:
         raise BadTaskset(
             f"{path}:{number}: no key {key!r}; there are {', '.join(map(repr, sorted(row)[:10])) or 'none'}"
         )
     value = row[key]
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadTaskset(f"{path}:{number}: {key!r} must be text or a number, found {type(value).__name__}")
+    if isinstance(value, bool) or not isinstance(value, str | int | float if may_be_number else str):
+        wanted = "text or a number" if may_be_number else "text"
+        raise BadTaskset(f"{path}:{number}: {key!r} must be {wanted}, found {type(value).__name__}")
     text = str(value)
     try:
         text.encode()
@@ -225,17 +236,19 @@ def _offer(row: Mapping[str, Any], path: Path, number: int) -> tool_tasks.Offer 
 def _follow_ups(row: Mapping[str, Any], path: Path, number: int) -> tuple[FollowUp, ...]:
     """Return the row's further inputs: each is text, or a list of messages of the user."""
     found = row.get("follow_ups")
+    if found is None:
+        return ()
     inputs = (
         [[{"role": "user", "content": i}] if isinstance(i, str) else i for i in found]
         if isinstance(found, list)
         else found
     )
     try:
-        return FOLLOW_UPS.validate_python(inputs or [])
+        return FOLLOW_UPS.validate_python(inputs)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(("follow_ups", *map(str, first["loc"])))
-        msg = f'{path}:{number}: {where}: {first["msg"]}; want ["And now …", …], or lists of messages of the user'
+        msg = f'{path}:{number}: {where}: {plainly(first["msg"])}; want ["And now …", …], or lists of messages of the user'
         raise BadTaskset(msg) from error
 
 
@@ -248,7 +261,7 @@ def _said(kind: type[Said], key: str, row: Mapping[str, Any], path: Path, number
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join((key, *map(str, first["loc"])))
-        raise BadTaskset(f"{path}:{number}: {where}: {first['msg']}; want {WANTED[key]}") from error
+        raise BadTaskset(f"{path}:{number}: {where}: {plainly(first['msg'])}; want {WANTED[key]}") from error
 
 
 def _awaits(row: Mapping[str, Any], path: Path, number: int) -> float | None:
@@ -262,7 +275,7 @@ def _awaits(row: Mapping[str, Any], path: Path, number: int) -> float | None:
 
 def _image(row: Mapping[str, Any], path: Path, number: int) -> str | None:
     """Return the image of the row's machine, None if it says nothing of that."""
-    return None if row.get("image") is None else _text(row, "image", path, number)
+    return None if row.get("image") is None else _text(row, "image", path, number, may_be_number=False)
 
 
 def _own_id(row: Mapping[str, Any], path: Path, number: int) -> str | None:

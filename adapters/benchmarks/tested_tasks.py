@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final, Literal
@@ -10,6 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from adapters.benchmarks.cases import Cases
+from gym_bus.plain_words import plainly
 from providers.sandboxes.snapshots import BadPattern, Selection
 
 VERIFIER: Final = "commands"
@@ -84,15 +84,11 @@ def is_tested(row: Mapping[str, Any]) -> bool:
 
 def tested(row: Mapping[str, Any]) -> Tested:
     """Return what a row says; raises `ValueError` in words for whoever wrote it."""
-    for key in row:
-        if key not in KEYS and (near := difflib.get_close_matches(key, KEYS, n=1, cutoff=0.85)):
-            msg = f"unknown key {key!r}; did you mean {near[0]!r}?"
-            raise ValueError(msg)
     try:
         return Tested.model_validate({key: value for key, value in row.items() if key in KEYS})
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        said = str(first["msg"]).removeprefix("Value error, ")
+        said = plainly(first["msg"])
         msg = f"{where}: {said}" if where else said
         raise ValueError(msg) from error

@@ -9,6 +9,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from adapters.benchmarks.answers import shown
 from adapters.benchmarks.base import Grade
+from gym_bus.plain_words import plainly
+from schemas.addresses import has_name
 from schemas.base import Frozen
 from schemas.environment import BuiltIn, Environment, RemoteTool, TaskTool, ToolGrant, ToolName
 from schemas.tasks import Evidence
@@ -35,6 +37,9 @@ class ToolRow(Frozen):
     def _is_described(self) -> ToolRow:
         if self.url is not None and (self.description is None or self.parameters is None):
             msg = "a tool of an MCP server wants `description` and `parameters` as well"
+            raise ValueError(msg)
+        if self.url is not None and has_name(self.url):
+            msg = "the `url` of a server stands in the log: it may hold no name and no password"
             raise ValueError(msg)
         if self.name == SHELL.name:
             msg = f"{SHELL.name!r} is what agents run commands with: choose another name"
@@ -106,7 +111,7 @@ def offer(row: Mapping[str, Any]) -> Offer | None:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        words = str(first["msg"]).removeprefix("Value error, ")
+        words = plainly(first["msg"])
         msg = f"{where}: {words}" if where else words
         raise ValueError(msg) from error
 

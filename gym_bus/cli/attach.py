@@ -30,6 +30,8 @@ DETACH_WAIT_S: Final = 2.0
 SUPERVISOR_EVERY_S: Final = 1.0
 STORE_PATIENCE_S: Final = 60.0
 SILENT_AFTER_S: Final = 5.0
+STARTING_S: Final = 30.0
+"""How long a projector may take until its first answer: all of the log is read before that."""
 SUPERVISOR_SILENT_S: Final = 10.0
 
 
@@ -60,7 +62,8 @@ class Watch:
     _rate: Rate = field(default_factory=Rate)
     _counts: dict[str, Any] = field(default_factory=dict)
     _problem: str | None = None
-    _answered_at: float = field(default_factory=time.monotonic)
+    _began_at: float = field(default_factory=time.monotonic)
+    _answered_at: float | None = None
     _asked_at: float = 0.0
     _took_s: float = 0.0
     _looked_after_at: float = 0.0
@@ -176,8 +179,8 @@ class Watch:
             progress.left_s = (planned - progress.done) / progress.rate_per_s
         if not course.finished:
             progress.note = self._installs.note()
-        if now - self._answered_at > SILENT_AFTER_S and not course.finished:
-            progress.note = f"the counts are {now - self._answered_at:.0f} s old: the projector does not answer"
+        if not course.finished:
+            progress.note = self._silence(now) or progress.note
         status = read_status(self.settings.data_dir) or {}
         if status.get("age_s", 0.0) > SUPERVISOR_SILENT_S and not course.finished:
             progress.note = f"the supervisor has said nothing for {status['age_s']:.0f} s: is it stopped?"
@@ -185,6 +188,18 @@ class Watch:
         if store.get("state") == "full":
             progress.note = f"the store is full: {store.get('reason')}"
         return progress
+
+    def _silence(self, now: float) -> str | None:
+        """Return what is said of a projector that does not answer, None as long as it does or may be starting."""
+        if self._answered_at is None:
+            waited_s = now - self._began_at
+            return (
+                f"nothing has been counted in {waited_s:.0f} s: the projector does not answer"
+                if waited_s > STARTING_S
+                else None
+            )
+        age_s = now - self._answered_at
+        return f"the counts are {age_s:.0f} s old: the projector does not answer" if age_s > SILENT_AFTER_S else None
 
     def _look_after_supervisor(self) -> None:
         """Start the supervisor again if it is gone."""

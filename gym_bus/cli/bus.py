@@ -8,13 +8,13 @@ from typing import Final
 
 import click
 
-from gym_bus.cli.lazy import CONTEXT, OK
+from gym_bus.cli.lazy import CONTEXT, OK, Group
 from gym_bus.cli.setup import await_projector, await_up, data_dir_option, json_option, settings_for, start_supervisor
 
 PROJECTOR_PATIENCE_S: Final = 30.0
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=Group, context_settings=CONTEXT)
 def group() -> None:
     """Start, stop and look at the bus and its processes."""
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gym_bus.cli.lazy import CONTEXT, OK
+from gym_bus.cli.lazy import CONTEXT, OK, Group
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for, up_and_connected
 
 if TYPE_CHECKING:
     from gym_bus.settings import Settings
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=Group, context_settings=CONTEXT)
 def group() -> None:
     """List requests that nobody could finish, and try them again."""
 

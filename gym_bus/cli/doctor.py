@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gym_bus.cli.lazy import CONTEXT, FAILED, OK
+from gym_bus.cli.lazy import CONTEXT, FAILED, OK, Command
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for
 from gym_bus.status_file import supervisor_pid
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Check = dict[str, Any]
 
 
-@click.command("doctor", context_settings=CONTEXT)
+@click.command("doctor", cls=Command, context_settings=CONTEXT)
 @json_option
 @data_dir_option
 def command(as_json: bool, data_dir: Path | None) -> int:

@@ -66,6 +66,15 @@ def check_folders() -> None:
             raise Permanent(msg)
 
 
+def _told(error: click.ClickException) -> int:
+    """Show what click refused in a line, as other errors are; return the exit code."""
+    said = " ".join(error.format_message().split()).removesuffix(".")
+    if not isinstance(error, click.UsageError):
+        return fail(click.ClickException(said), error.exit_code)
+    command = error.ctx.command_path if error.ctx else "gym-bus"
+    return fail(click.ClickException(f"{said}; see `{command} --help`"), USAGE)
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     try:
@@ -74,8 +83,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(shown.message)
         return USAGE
     except click.ClickException as error:
-        error.show()
-        return USAGE if isinstance(error, click.UsageError) else error.exit_code
+        return _told(error)
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("\ninterrupted\n")
         return DETACHED

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from gym_bus.cli.lazy import CONTEXT
+from gym_bus.cli.lazy import CONTEXT, Group
 from gym_bus.cli.setup import data_dir_option, json_option
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=Group, context_settings=CONTEXT)
 def group() -> None:
     """Run agents on tasks; watch, list, cancel and resume runs."""
 
@@ -41,7 +41,7 @@ sandbox_key_option = click.option(
 @click.option("--agent", metavar="NAME", help="Who does the tasks: codex, pi, …, or oracle and nop, which check them.")
 @click.option("--run-id", help="The run's name (default: made from the configuration and the time).")
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/<run>.")
-@click.option("-m", "--model", help="The model's name at the backend.")
+@click.option("-m", "--model", help="The model's name at the backend (default: a scripted stand-in).")
 @click.option(
     "--model-url",
     multiple=True,
@@ -75,6 +75,7 @@ sandbox_key_option = click.option(
 def run(**options: Any) -> int:
     """Start a run and watch it.
 
+    Without --model and --model-url, or a model in the configuration, a scripted stand-in answers, whose scores mean nothing.
     FOLDER is a task in Harbor's format, or a folder of such tasks; docs/harbor.md tells what of it is supported.
     Every key of the configuration can be given as KEY=VALUE, with dots for what is nested; docs/cli.md lists them.
 

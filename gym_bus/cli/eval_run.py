@@ -11,9 +11,10 @@ import secrets
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gym_bus import config as configs
 from gym_bus.cli import checks
@@ -28,7 +29,9 @@ from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
 from schemas.config import AgentConfig, ServedModel
-from schemas.harnesses import BehindGateway
+from schemas.harnesses import BehindGateway, NopAgent, OracleAgent
+
+UNNAMED: Final = "warning: no model was named: a scripted stand-in answers, and scores mean nothing; --model and --model-url name one"
 
 if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
@@ -90,8 +93,11 @@ def agent_named(name: str) -> str:
     types = [kind.model_fields["type"].default for kind in models_in(AgentConfig)]
     found = [type_ for type_ in types if name in {type_, type_.removesuffix("_agent")}]
     if not found:
-        near = [type_ for type_ in types if name.replace("-", "_") in type_]
-        msg = f"--agent: no agent is called {name!r}; there are {', '.join(sorted(near or types))}"
+        holding = [type_ for type_ in types if name.replace("-", "_") in type_]
+        known = {short: type_ for type_ in types for short in (type_, type_.removesuffix("_agent"))}
+        near = get_close_matches(name.replace("-", "_"), known, n=1)
+        meant = f"; did you mean {known[near[0]]}?" if near and not holding else ""
+        msg = f"--agent: no agent is called {name!r}; there are {', '.join(sorted(holding or types))}{meant}"
         raise BadConfig(msg)
     return str(found[0])
 
@@ -213,6 +219,11 @@ def start_run(options: dict[str, Any]) -> int:
     return asyncio.run(_request_and_watch(settings, config, run_id, output, options, previous))
 
 
+def is_stand_in_unasked(config: RunConfig) -> bool:
+    """Say whether the scripted stand-in is asked only because nobody named a model."""
+    return "model" not in config.model_fields_set and not isinstance(config.agent, OracleAgent | NopAgent)
+
+
 def _is_known(settings: Settings, run_id: str) -> bool:
     """Say whether a run of that name was ever asked for."""
     from gym_bus.client import find_request, open_log  # noqa: PLC0415  slow to import
@@ -298,6 +309,8 @@ async def _request_and_watch(
             msg = f"run {run_id} was started a moment ago with its results in {stored.data.output_dir}: choose another --run-id"
             raise BadConfig(msg)
         _say(f"run: {run_id}, results go to {output}", as_json=as_json)
+        if is_stand_in_unasked(config):
+            print(UNNAMED, file=sys.stderr, flush=True)
         if options["detach"]:
             _say(f"watch it: gym-bus eval attach {run_id}\nend it:   gym-bus eval cancel {run_id}", as_json=as_json)
             return detached(run_id, str(output), as_json=as_json)

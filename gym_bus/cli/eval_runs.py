@@ -182,7 +182,7 @@ def _check_same(logged: RunConfig, options: Mapping[str, Any]) -> None:
     if not (options.get("configs") or "taskset" in flags):  # single keys: laid over what is logged
         base = Sourced(logged.model_dump(mode="json", exclude_defaults=True))
         configs.merge(base, configs.parse_overrides(options.get("overrides") or ()))
-        configs.merge(base, Sourced(flags))
+        configs.merge(base, Sourced(flags, {(): "command line"}))
         given = configs.validate(base)
     else:
         given, _ = resolve({**options, "model_api_key": None, "sandbox_api_key": None}, os.environ)

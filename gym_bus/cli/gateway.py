@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from gym_bus.cli.lazy import CONTEXT, OK
+from gym_bus.cli.lazy import CONTEXT, OK, Group
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=Group, context_settings=CONTEXT)
 def group() -> None:
     """Start, stop and look at the gateway by which agents call their model."""
 

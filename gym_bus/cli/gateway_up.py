@@ -51,7 +51,9 @@ async def _await_gateway(settings: Settings, before: int) -> GatewayAddress:
         has_fallen = _restarts(processes_of(settings)) - before >= FALLS_MAX
         if has_fallen or time.monotonic() > deadline:
             log_path = logs_dir(settings.data_dir) / f"{GATEWAY}.log"
-            how = f"ends again and again: {_reason(log_path)}" if has_fallen else f"is not up after {UP_WITHIN_S:.0f} s"
+            how = (
+                f"ends again and again: {reason_in(log_path)}" if has_fallen else f"is not up after {UP_WITHIN_S:.0f} s"
+            )
             msg = f"the gateway {how} (see {log_path})"
             raise Retryable(msg)
         await asyncio.sleep(POLL_S)
@@ -112,7 +114,7 @@ def _restarts(status: dict[str, Any]) -> int:
     return int((status.get("processes") or {}).get(GATEWAY, {}).get("restarts") or 0)
 
 
-def _reason(log_path: Path) -> str:
+def reason_in(log_path: Path) -> str:
     """Return the last reason that a gateway gave for its end."""
     try:
         tail = log_path.read_bytes()[-LOG_READ_BYTES:].decode(errors="replace")

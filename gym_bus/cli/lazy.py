@@ -16,6 +16,30 @@ DETACHED: Final = 130
 CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
+class Command(click.Command):
+    """A command that refuses an option which is given twice and can have one value only: the last one would win in silence."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Look at what was given before click reads it."""
+        if not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            for option in given:
+                if isinstance(option, click.Option) and _has_one_value(option) and given.count(option) > 1:
+                    msg = f"{option.opts[-1]} is given twice"
+                    raise click.UsageError(msg, ctx)
+        return super().parse_args(ctx, args)
+
+
+def _has_one_value(option: click.Option) -> bool:
+    return not (option.multiple or option.is_flag or option.count)
+
+
+class Group(click.Group):
+    """A group of such commands."""
+
+    command_class = Command
+
+
 class LazyGroup(click.Group):
     """A group whose commands are named as {name: ("module:attribute", one line of help)}."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from gym_bus.cli.lazy import CONTEXT, DETACHED, OK
+from gym_bus.cli.lazy import CONTEXT, DETACHED, OK, Group
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ FACT_MAX: Final = 60
 SHARDS: Final = 1
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=Group, context_settings=CONTEXT)
 def group() -> None:
     """Show the events of a run, or follow them."""
 
@@ -58,7 +58,6 @@ async def _show(
     settings: Settings, run_id: str, rollout_id: str | None, type_: str | None, limit: int | None, *, as_json: bool
 ) -> int:
     from gym_bus.client import connect_cli, open_log  # noqa: PLC0415  slow to import
-    from gym_bus.errors import Permanent  # noqa: PLC0415  the same
     from gym_bus.subjects import token  # noqa: PLC0415  the same
 
     about = token(rollout_id) if rollout_id else "*"
@@ -77,10 +76,15 @@ async def _show(
                 if count == limit:
                     return OK
     if count == 0 and not type_:
-        about = f"run {run_id}{f', rollout {rollout_id}' if rollout_id else ''}"
-        msg = f"the log has nothing about {about}: `gym-bus eval status` lists the runs"
-        raise Permanent(msg)
+        raise _nothing_about(run_id, rollout_id)
     return OK
+
+
+def _nothing_about(run_id: str, rollout_id: str | None = None) -> Exception:
+    from gym_bus.errors import Permanent  # noqa: PLC0415  only then
+
+    about = f"run {run_id}{f', rollout {rollout_id}' if rollout_id else ''}"
+    return Permanent(f"the log has nothing about {about}: `gym-bus eval status` lists the runs")
 
 
 @group.command()
@@ -118,8 +122,7 @@ async def _export(settings: Settings, run_id: str, out: Path) -> None:
                         file.write(json.dumps(_readable(log, stored)) + "\n")
                         count += 1
         if count == 0:
-            msg = f"the log has nothing about run {run_id}: `gym-bus eval status` lists the runs"
-            raise BadConfig(msg)
+            raise _nothing_about(run_id)
         os.link(partial, out)
     except OSError as error:
         msg = f"--out: {out} cannot be written: {error.strerror or error}"
@@ -167,12 +170,14 @@ def tail(run_id: str | None, from_start: bool, as_json: bool, data_dir: Path | N
 
 
 async def _tail(settings: Settings, run_id: str | None, *, from_start: bool, as_json: bool) -> None:
-    """Print what is stored; what arrives while the past is read is kept and printed once."""
+    """Print what is stored; what arrives while the past is read is kept and printed once. Raises `Permanent` for no such run."""
     from gym_bus.client import connect_cli, open_log  # noqa: PLC0415  slow to import
     from gym_bus.subjects import token  # noqa: PLC0415  the same
 
     async with connect_cli(settings) as bus:
         log = open_log(bus, settings)
+        if run_id and await bus.last(f"gym.evt.0.{token(run_id)}.>") is None:
+            raise _nothing_about(run_id)
         arrived: asyncio.Queue[Stored] = asyncio.Queue()
         show: Callable[[Stored], None] = lambda stored: print(  # noqa: E731  one line, used twice
             json.dumps(_readable(log, stored)) if as_json else line_of(_readable(log, stored)), flush=True

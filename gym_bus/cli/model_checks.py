@@ -142,8 +142,7 @@ def problem_of(response: httpx.Response) -> str | None:
 def _unfit(model: HttpModel, address: str, api_key: str | None, listed: httpx.Response) -> str | None:
     """Return what is wrong with name or path, with the place that says so; None if nothing is, or if nobody can tell."""
     if isinstance(model, AzureModel):  # lists what could be deployed, not what is
-        problem = _missing_deployment(model, address, api_key)
-        return f"{models_url(model, address)} {problem}" if problem else None
+        return _missing_deployment(model, address, api_key)
     names = _names(listed)
     if names and not any(fnmatchcase(model.policy_model_name, known) for known in names):
         is_whole = isinstance(model, VllmModel | SwitchyardModel)
@@ -221,12 +220,17 @@ def _missing_deployment(model: AzureModel, address: str, api_key: str | None) ->
     url = calls_url(model, address)
     answer = _asked("POST", url, key_headers(model, api_key), {"model": model.policy_model_name})
     if answer.status_code in REFUSED:
-        return problem_of(answer)
+        return f"{url} {problem_of(answer)}"
     if answer.status_code != HTTPStatus.NOT_FOUND:
         return None
     if NO_DEPLOYMENT in answer.text:
-        return f"has no deployment {model.policy_model_name!r}: --model must be a deployment's name, not its model's"
-    return f"knows no {url}: check --model-url and model.api_version ({model.api_version or 'not set'}); it said {_shown(answer.text)}"
+        where = models_url(model, address)
+        return f"{where} has no deployment {model.policy_model_name!r}: --model must be a deployment's name, not its model's"
+    version = f"model.api_version ({model.api_version or 'not set'})"
+    said = (
+        f"check --model-url and {version}, or is it no server of Azure's (--model-type)? It said {_shown(answer.text)}"
+    )
+    return f"nothing of this kind is at {url} (404): {said}"
 
 
 def _names(response: httpx.Response) -> list[str] | None:

@@ -68,6 +68,11 @@ WHERE r.run_id = ? AND c.counted NOT IN ('scored', 'masked') AND r.failure_kind 
 GROUP BY ALL ORDER BY rollouts DESC, counted_as, r.failure_kind, message LIMIT ?
 """
 
+MISSING: Final = """
+SELECT count(*) FILTER (attempts = 0) AS never_begun, count(*) FILTER (attempts > 0) AS cut_short FROM rollouts
+WHERE run_id = ? AND state = 'missing' AND failure_kind IS NULL
+"""
+
 ENDED_BY_BUDGET: Final = """
 SELECT substr(stop_reason, 8) AS budget, count(*) AS rollouts FROM rollouts
 WHERE run_id = ? AND starts_with(stop_reason, 'budget:') GROUP BY budget ORDER BY budget

@@ -19,11 +19,16 @@ LINE_MAX: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """What rollouts have no reward for, most frequent first; how many a budget of their own ended; whether calls have token ids."""
+    """What rollouts have no reward for, most frequent first; how many a budget of their own ended; whether calls have token ids.
+
+    Of those that are missing and failed of nothing, some were never begun, and some were under way when the run ended.
+    """
 
     failures: list[dict[str, Any]] = field(default_factory=list)
     by_budget: dict[str, int] = field(default_factory=dict)
     has_token_ids: bool = False
+    never_begun: int = 0
+    cut_short: int = 0
 
     def facts(self) -> dict[str, Any]:
         """Return them for a program."""
@@ -32,6 +37,8 @@ class Reasons:
     def lines(self) -> list[str]:
         """Return them for a person, one line each."""
         told = [_line(failure) for failure in self.failures]
+        told += [f"{self.never_begun:,} missing: never begun"] if self.never_begun else []
+        told += [f"{self.cut_short:,} missing: under way when the run ended"] if self.cut_short else []
         return told + [f"{count:,} ended by their budget ({name})" for name, count in self.by_budget.items()]
 
 
@@ -48,9 +55,10 @@ async def fetch_reasons(bus: NatsBus, course: Course) -> Reasons:
         (questions.FAILURES, [course.run_id, FAILURES_SHOWN]),
         (questions.ENDED_BY_BUDGET, [course.run_id]),
         (questions.CALLS_WITH_IDS, [course.run_id]),
+        (questions.MISSING, [course.run_id]),
     )
     with suppress(ProjectorSilent, QueryFailed):
-        failures, budgets, ids = [await query(bus, sql, values, after_seq=ends) for sql, values in wanted]
+        failures, budgets, ids, missing = [await query(bus, sql, values, after_seq=ends) for sql, values in wanted]
         by_budget = {str(name): int(count) for name, count in budgets.rows}
-        return Reasons(failures.dicts(), by_budget, bool(ids.rows[0][0]))
+        return Reasons(failures.dicts(), by_budget, bool(ids.rows[0][0]), *map(int, missing.rows[0]))
     return Reasons()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gym_bus.cli.lazy import CONTEXT, FAILED, OK
+from gym_bus.cli.lazy import CONTEXT, FAILED, OK, Group
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for, up_and_connected
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gym_bus.settings import Settings
 
 
-@click.group(context_settings=CONTEXT)
+@click.group(cls=Group, context_settings=CONTEXT)
 def group() -> None:
     """Give further inputs to sessions that wait for them (tasks with `awaits_input_s`)."""
 
@@ -88,13 +88,13 @@ def show(run_id: str, rollout_id: str, as_json: bool, data_dir: Path | None) -> 
 
 
 def _settings(data_dir: Path | None) -> Settings:
-    """Return the settings; raises `BadConfig` where there is no log, before anything is started."""
-    from gym_bus.errors import BadConfig  # noqa: PLC0415  not needed for --help
+    """Return the settings; raises `Permanent` where there is no log, before anything is started."""
+    from gym_bus.errors import Permanent  # noqa: PLC0415  not needed for --help
 
     settings = settings_for(data_dir)
     if not settings.bus_url and not (settings.data_dir / "bus").is_dir():
         msg = f"there is no log under {settings.data_dir}: `gym-bus eval run` makes one (GYM_BUS_DATA_DIR, --data-dir)"
-        raise BadConfig(msg)
+        raise Permanent(msg)
     return settings
 
 

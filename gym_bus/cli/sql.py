@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from gym_bus.cli.lazy import CONTEXT, OK
+from gym_bus.cli.lazy import CONTEXT, OK, Command
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for
 
 
-@click.command("sql", context_settings=CONTEXT)
+@click.command("sql", cls=Command, context_settings=CONTEXT)
 @click.argument("statement", metavar="SELECT…")
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
@@ -26,6 +26,9 @@ def command(statement: str, as_json: bool, as_csv: bool, max_rows: int, data_dir
     gym-bus sql "SELECT rollout_id, reward, failure_reason FROM rollouts WHERE reward < 1 LIMIT 10"
     gym-bus sql "SELECT view_name FROM duckdb_views() WHERE NOT internal" --csv
     """  # noqa: D301  \b keeps click from wrapping the examples
+    if as_json and as_csv:
+        msg = "--csv and --json say two things: give one of them"
+        raise click.UsageError(msg)
     from gym_bus.cli.questions import ask  # noqa: PLC0415  not needed for --help
     from gym_bus.cli.tables import print_answer  # noqa: PLC0415  the same
 

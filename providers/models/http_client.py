@@ -157,7 +157,9 @@ def _named(error: Exception) -> Exception:
         case aiohttp.ServerTimeoutError():
             return Silent(str(error))
         case aiohttp.ClientConnectorError():
-            return NoConnection(str(error))
+            return NoConnection(
+                str(error).replace(" ssl:default", "")
+            )  # said of every address, also of one without TLS
         case _:
             return BrokenOff(f"{type(error).__name__}: {error}")
 

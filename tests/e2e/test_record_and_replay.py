@@ -44,8 +44,8 @@ def test_an_exported_run_is_run_again_from_its_file(run: RealRun) -> None:
     assert not list(run.directory.glob(".*.jsonl*"))
 
     calls, run.run_id = run.ledger.read_text().count('"model"'), "r2"
-    replay = ["model.type=replay", "model.recording=run.jsonl", "--run-id", "r2", "--overwrite"]
-    done = run.cli(*arguments, *replay)
+    replay = ["model.type=replay", "model.recording=run.jsonl", "--overwrite"]
+    done = run.cli(*run.arguments(*replay, size=2, repeats=2, padding=" " * 70_000))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "model: replay of run.jsonl" in done.stdout
     assert rows(run) == recorded

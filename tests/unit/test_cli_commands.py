@@ -20,6 +20,7 @@ import structlog
 
 from gym_bus.cli import checks, model_checks
 from gym_bus.cli.entry import COMMANDS, run
+from gym_bus.cli.eval_run import is_stand_in_unasked
 from gym_bus.cli.eval_status import processes_of
 from gym_bus.errors import BadConfig
 from gym_bus.settings import Settings
@@ -120,6 +121,20 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         (["log", "show", "r"], 1, "no bus runs"),
         (["log", "export", "r", "--out", "x"], 1, "no bus runs"),
         (
+            ["eval", "run", "--agent", "codex", "--agent", "pi"],
+            2,
+            "--agent is given twice; see `gym-bus eval run --help`",
+        ),
+        (["eval", "run", "--limit=1", "--limit", "2"], 2, "--limit is given twice"),
+        (["eval", "run", "-o", "a", "--output", "b"], 2, "--output is given twice"),
+        (["eval", "run", "--limit", "x"], 2, "Invalid value for '--limit'"),
+        (["eval", "attach"], 2, "Missing argument 'RUN'; see `gym-bus eval attach --help`"),
+        (["sql", "SELECT 1", "--csv", "--json"], 2, "--csv and --json say two things"),
+        (["sql", "SELECT 1", "--max-rows", "1", "--max-rows", "2"], 2, "--max-rows is given twice"),
+        (["log", "tail", "r"], 1, "no bus runs"),
+        (["session", "show", "r", "0-0"], 1, "there is no log under"),
+        (["session", "end", "r", "0-0"], 1, "there is no log under"),
+        (
             ["eval", "run", "--reasoning-gym", "chain_sum", "model.type=replay", "model.recording=nope.jsonl"],
             2,
             "model.recording: no file",
@@ -131,7 +146,10 @@ def test_a_mistake_costs_one_line_and_starts_nothing(
 ) -> None:
     """No traceback, nothing on disk."""
     assert run(arguments) == code
-    assert said in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert shown.startswith("error: ")
+    assert "Usage:" not in shown
     assert not (tmp_path / "data").exists()
     assert not (tmp_path / "results").exists()
 
@@ -239,6 +257,35 @@ def test_a_run_that_asks_no_model_names_none() -> None:
     taskset = ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),))
     assert RunConfig(taskset=taskset, agent=NopAgent()).model_label == "none is asked"
     assert RunConfig(taskset=taskset).model_label.startswith("scripted")
+
+
+@pytest.mark.parametrize(
+    ("more", "is_warned"),
+    [
+        ([], True),
+        (["--agent", "codex"], True),
+        (["num_repeats=2"], True),
+        (["model.type=scripted"], False),
+        (["model.error_rate=0"], False),
+        (["model.type=local"], False),
+        (["--model", "m", "--model-url", "http://h/v1"], False),
+        (["--agent", "oracle"], False),
+        (["--config", str(ROOT / "examples" / "quickstart.yaml")], False),
+    ],
+)
+def test_a_stand_in_that_nobody_asked_for_is_warned_of(
+    more: list[str], is_warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its scores look like a model's; what names it, or asks no model, stays silent."""
+    found: list[RunConfig] = []
+
+    def stop(config: RunConfig, *_: object, **__: object) -> None:
+        found.append(config)
+        raise BadConfig("enough")
+
+    monkeypatch.setattr(checks, "check_config", stop)
+    assert run(["eval", "run", "--reasoning-gym", "chain_sum", *more]) == 2
+    assert [is_stand_in_unasked(config) for config in found] == [is_warned]
 
 
 def test_a_missing_sandbox_is_found_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adapters.harnesses.installing import installs_of
 from gym_bus.cli import installs
-from gym_bus.cli.attach import Watch, shown_problem
+from gym_bus.cli.attach import SILENT_AFTER_S, STARTING_S, Watch, shown_problem
 from gym_bus.cli.log import line_of
 from gym_bus.cli.progress import JsonView, LineView, Progress, Rate
 from gym_bus.cli.reasons import Reasons
 from gym_bus.cli.results import print_next, table_rows
 from gym_bus.cli.tables import cell, print_table
 from gym_bus.locks import try_lock
+from gym_bus.settings import Settings
 from schemas.events import RunFinished
 
 
@@ -148,6 +150,20 @@ def test_what_failed_is_told_in_lines_of_a_bounded_length() -> None:
     assert len(failed) <= 300
     assert ended == "3 ended by their budget (model_calls)"
     assert Reasons().lines() == []
+    cut = Reasons([cancelled], never_begun=1045, cut_short=3).lines()
+    assert cut[1:] == ["1,045 missing: never begun", "3 missing: under way when the run ended"]
+
+
+def test_a_projector_that_has_not_answered_yet_is_given_time(tmp_path: Path) -> None:
+    """There are no counts that could be old; in the end it is said all the same."""
+    nobody: Any = None
+    watch = Watch(Settings(data_dir=tmp_path), nobody, nobody, "r", JsonView())
+    began = watch._began_at
+    assert watch._silence(began + STARTING_S) is None
+    assert watch._silence(began + 45) == "nothing has been counted in 45 s: the projector does not answer"
+    watch._answered_at = began + 50
+    assert watch._silence(began + 50 + SILENT_AFTER_S) is None
+    assert watch._silence(began + 60) == "the counts are 10 s old: the projector does not answer"
 
 
 def test_a_problem_has_its_counts() -> None:

@@ -89,17 +89,52 @@ def test_what_a_row_asks_of_a_session_that_goes_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("And now?", "follow_ups: "),
+        ("And now?", "follow_ups: Input should be a list; want"),
+        ("", "follow_ups: Input should be a list; want"),
         ([" "], "follow_ups.0: .*messages of the user"),
         ([[]], "follow_ups.0: .*messages of the user"),
         (["x", [{"role": "assistant", "content": "Hello."}]], "follow_ups.1: .*messages of the user"),
-        ([3], "follow_ups.0: "),
-        (["x"] * 101, "follow_ups: .*at most 100 items"),
+        ([3], "follow_ups.0: Input should be a list"),
+        (["x"] * 101, "follow_ups: List should have at most 100 items"),
     ],
 )
 def test_further_inputs_that_are_none_are_refused_with_the_line(tmp_path: Path, more: Any, said: str) -> None:
     with pytest.raises(BadTaskset, match=f"rows.jsonl:1: {said}"):
         load(tmp_path, row(follow_ups=more))
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("tool", "tools"),
+        ("grant", "grants"),
+        ("tool_dat", "tool_data"),
+        ("expected_record", "expected_records"),
+        ("awaits_input", "awaits_input_s"),
+        ("follow_up", "follow_ups"),
+        ("followups", "follow_ups"),
+        ("continuations", "continuation"),
+        ("instal", "install"),
+        ("taskid", "task_id"),
+        ("test_comand", "test_command"),
+    ],
+)
+def test_a_key_that_nearly_is_one_of_ours_is_refused(tmp_path: Path, key: str, meant: str) -> None:
+    """It would be passed over, and the task be another than its author meant; other keys are the file's own affair."""
+    with pytest.raises(BadTaskset, match=f"rows.jsonl:2: unknown key '{key}'; did you mean '{meant}'"):
+        load(tmp_path, row() + "\n" + row("3", **{key: ["x"]}))
+    assert load(tmp_path, row(level="x", tags=["y"], answers=["2"], images=[], test="def f(): ...", index=1))
+
+
+def test_a_key_of_a_row_with_tests_is_held_against_those_as_well(tmp_path: Path) -> None:
+    tested = {"test_command": "true", "artifacts": ["a"]}
+    with pytest.raises(BadTaskset, match="did you mean 'tests'"):
+        load(tmp_path, row(**tested, test={"a": "b"}))
+    assert load(tmp_path, row(**tested, tests={"a": "b"}, test="mine"))
+
+
+def test_the_keys_that_hold_question_and_answer_are_no_mistake(tmp_path: Path) -> None:
+    assert load(tmp_path, '{"tool": "p", "grant": 5}', question_key="tool", answer_key="grant")
 
 
 @pytest.mark.parametrize(
@@ -115,6 +150,8 @@ def test_further_inputs_that_are_none_are_refused_with_the_line(tmp_path: Path, 
         ('{"question": "q"}', "no key 'answer'; there are 'question'"),
         ('{"question": "q", "answer": null}', "found NoneType"),
         ('{"question": "q", "answer": true}', "found bool"),
+        ('{"question": 5, "answer": 1}', "rows.jsonl:1: 'question' must be text, found int"),
+        (row(image=5), "'image' must be text, found int"),
         ('{"question": "", "answer": 1}', "is empty"),
         ('{"question": "q", "answer": NaN}', "NaN is not JSON"),
         ('{"question": "q", "question": "r", "answer": 1}', "twice"),
@@ -249,6 +286,10 @@ def test_a_row_names_a_tool_of_a_server(tmp_path: Path) -> None:
         ({"tools": ["note"], "expected_records": {"price": []}}, "'price', which is no tool of the row"),
         ({"tool_data": {}}, "tools: Field required"),
         ({"tools": [{"name": "far", "url": "http://t"}]}, "wants `description` and `parameters`"),
+        (
+            {"tools": [{"name": "f", "url": "http://u:p@t", "description": "d", "parameters": {}}]},
+            "may hold no name and no password",
+        ),
         ({"tools": [{"name": "note", "headers": {"a": "b"}}]}, "`headers` are for a tool with a `url`"),
         ({"tools": ["note"], "expected_records": {}, "test_command": "true", "artifacts": ["a"]}, "not both"),
     ],

@@ -66,10 +66,10 @@ def test_one_address_has_no_other() -> None:
 
 
 def test_a_remark_may_follow_an_address(tmp_path: Path) -> None:
-    """What begins a line or follows a space; a `#` inside of an address is part of it."""
+    """What begins a line or follows a space; a `#` inside of an address is part of it, and refused."""
     file = tmp_path / "endpoints"
-    file.write_text("# all\nhttp://a:1/v1 # first\nhttp://b:9103  # second\nhttp://c/#x\t#third\n")
-    assert read_addresses(file) == ("http://a:1/v1", "http://b:9103", "http://c/#x")
+    file.write_text("# all\nhttp://a:1/v1 # first\nhttp://b:9103  # second\nhttp://c\t#third\n")
+    assert read_addresses(file) == ("http://a:1/v1", "http://b:9103", "http://c")
 
 
 def test_a_changed_file_is_seen_within_seconds_and_not_read_every_time(tmp_path: Path) -> None:
@@ -139,6 +139,9 @@ def test_what_a_file_may_say(tmp_path: Path) -> None:
         (b"http://a\n" * 40_000, "more than"),
         (b"".join(b"http://a%d\n" % n for n in range(1001)), "at most"),
         (b" \n", "is empty"),
+        (b"http://u:hidden@a:1/v1", "name, a query or a fragment"),
+        (b"http://a:1/v1?key=hidden", "name, a query or a fragment"),
+        (b"http://a/#hidden", "name, a query or a fragment"),
     ],
 )
 def test_what_a_file_may_not_say(tmp_path: Path, content: bytes, problem: str) -> None:
@@ -147,6 +150,7 @@ def test_what_a_file_may_not_say(tmp_path: Path, content: bytes, problem: str) -
     with pytest.raises(BadEndpointFile, match=problem) as caught:
         read_addresses(file)
     assert str(file) in str(caught.value)
+    assert "hidden" not in str(caught.value)
 
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:

@@ -116,6 +116,8 @@ async def test_azures_mistakes_are_told_apart() -> None:
         assert await check(right) == ""
         wrong = await check(right.model_copy(update={"api_version": "2020-01-01"}))
         assert "model.api_version (2020-01-01)" in wrong
+        assert f"nothing of this kind is at {url}/openai/" in wrong
+        assert "knows no" not in wrong
         assert "has no deployment 'gpt-x'" in await check(right.model_copy(update={"policy_model_name": "gpt-x"}))
         assert double.bodies
         assert all(list(body) == ["model"] for body in double.bodies), "a deployment is asked for nothing"

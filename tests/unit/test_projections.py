@@ -14,6 +14,7 @@ import pytest
 from actors.collector.room import Room
 from gym_bus.blobs import MemoryBlobs
 from gym_bus.bus import Stored
+from gym_bus.cli import questions
 from gym_bus.codec import Codec, Head
 from projections import Batch, Gap, Ingest, fingerprint, memory_store, open_store, queries, resume_state_of, violations
 from projections.invariants import statements
@@ -204,6 +205,11 @@ def test_a_cancelled_run_counts_as_its_end_says() -> None:
     )  # fmt: skip
     assert violations(connection) == {}
     assert resume_state_of(connection, RUN).open == {}
+    kept = connection.execute(questions.FAILURES, [RUN, 1000]).fetchall()
+    with_reason = sum(count for counted, _, _, count in kept if counted == "missing")
+    never_begun, cut_short = connection.execute(questions.MISSING, [RUN]).fetchone() or (0, 0)
+    assert with_reason + never_begun + cut_short == finished.missing
+    assert never_begun > 0
 
 
 def test_a_run_whose_host_was_killed_shows_it() -> None:

@@ -15,7 +15,7 @@ from gym_bus.errors import Permanent
 from projections import Ingest, Question, answer, export, memory_store, metrics_of
 from projections.metrics import Row, dataset_of, interval, pass_at_k, summarize, t_quantile
 from projections.store import Connection, lock_down
-from schemas.config import JsonlTaskset
+from schemas.config import HarborTaskset, JsonlTaskset
 from tests.support.logs import RUN, batch, finished_log, project, simulate
 from tests.support.world import World, config
 
@@ -110,7 +110,7 @@ def test_counts_add_up_in_the_metrics(tmp_path: Path) -> None:
 
 
 def test_rows_with_ids_of_their_own_are_of_their_file() -> None:
-    """A task whose id names no dataset counts to the taskset: its name, or the file's without the ending."""
+    """A task whose id names no dataset counts to the taskset: its name, the file's without the ending, or the folder's."""
 
     async def work(world: World) -> None:
         for n, task in enumerate(world.tasks):
@@ -120,11 +120,14 @@ def test_rows_with_ids_of_their_own_are_of_their_file() -> None:
             taskset = JsonlTaskset(jsonl_fpath="/data/questions.v2.jsonl", name=name)
             await world.request_run(run_id, config(taskset=taskset))
             await world.finished(run_id)
+        await world.request_run("folder", config(taskset=HarborTaskset(path="/data/tasks.v2")))
+        await world.finished("folder")
 
     world = simulate(work, tasks=2)
     connection = project(list(world.server.events), world.blobs)
     assert list(metrics_of(connection, "named")["by_dataset"]) == ["gsm"]
     assert list(metrics_of(connection, "plain")["by_dataset"]) == ["questions.v2"]
+    assert list(metrics_of(connection, "folder")["by_dataset"]) == ["tasks.v2"]
 
 
 def test_failed_and_cut_short_rollouts_are_in_the_failures(tmp_path: Path) -> None:

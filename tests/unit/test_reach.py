@@ -38,6 +38,24 @@ def test_what_is_not_ours_cannot_be_listened_at() -> None:
         listen_at("192.0.2.7", 0, 1)
 
 
+def test_a_place_that_is_not_to_be_had_is_said_with_what_names_another(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with (
+            pytest.raises(
+                Permanent, match=rf"127\.0\.0\.1, port {port}: Address already in use\. GYM_BUS_GATEWAY_PORT"
+            ),
+            listening(Settings(data_dir=tmp_path, gateway_port=port), tmp_path),
+        ):
+            pass
+    for host in ("no.such.name.invalid", "192.0.2.7", "a" * 70):
+        with (
+            pytest.raises(Permanent, match=rf"{host}, port 0: .*GYM_BUS_GATEWAY_HOST"),
+            listening(Settings(data_dir=tmp_path, gateway_host=host), tmp_path),
+        ):
+            pass
+
+
 def test_a_gateway_says_where_others_reach_it(tmp_path: Path) -> None:
     """It listens for its own machine, on the socket, and at the address for others; all three are in its file."""
     own = own_address()

@@ -64,6 +64,8 @@ def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:
         ("STORE_MAX_BYTES", "1000"),
         ("RUN_SLOTS", "0"),
         ("RUN_SLOTS", ""),
+        ("BUS_URL", "nats://u:p@h:4222"),
+        ("BUS_URL", "nats://a:4222,nats://token@h:4222"),
     ],
 )
 def test_a_bad_value_is_refused_by_name(name: str, value: str) -> None:

@@ -53,6 +53,9 @@ def test_agents_have_short_names(name: str, type_: str) -> None:
 
 
 def test_an_agent_that_there_is_not_is_told_which_there_are() -> None:
+    for name, meant in (("codx", "codex_agent"), ("terminus2", "terminus_2_agent"), ("simple-agnt", "simple_agent")):
+        with pytest.raises(BadConfig, match=rf"no agent is called .{name}.; .*; did you mean {meant}\?$"):
+            agent_named(name)
     with pytest.raises(BadConfig, match=r"no agent is called .claude.; there are claude_code_agent$"):
         agent_named("claude")
     with pytest.raises(BadConfig, match=r"there are .*codex_agent, .*simple_agent"):
