@@ -44,7 +44,7 @@ def read_reply(body: dict[str, Any]) -> Reply:
 def read_output_item(raw: Any, path: str, notes: Notes) -> tuple[Spoken, ...]:
     """Return the parts of an answer that one item holds: a message may hold several, or none."""
     item = as_object(raw, path)
-    if item.get("type") not in SPOKEN:
+    if Fields(item, path).text("type") not in SPOKEN:
         return ((Hosted(dialect=NAME, item=item), ()),)
     parts = read_item(item, path, notes).parts
     if item["type"] != "message" or not isinstance(item["content"], list) or len(parts) != len(item["content"]):

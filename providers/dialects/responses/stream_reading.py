@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal
 
 from providers.dialects.base import Malformed, Unexpressible
 from providers.dialects.fields import Fields, as_object
@@ -34,6 +34,9 @@ from schemas.conversation import (
 Place = tuple[int, int | None]
 """Which item of the output, and which content of it if it is a message."""
 
+LEFT_OUT_MAX: Final = 4096
+"""How many of an answer's thoughts may be left out by the numbers of others: each is kept, and told, as an empty one."""
+
 Handler = Callable[["ResponsesStreamReader", Fields], list[Delta]]
 
 
@@ -47,6 +50,8 @@ class ResponsesStreamReader:
         self._parts: dict[int, Part] = {}
         self._open: set[int] = set()
         self._whole_items: set[int] = set()
+        self._told: dict[tuple[int, str], int] = {}  # how many summaries or texts there are of a thought
+        self._left_out = 0
 
     def feed(self, event: str | None, data: str) -> list[Delta]:
         """Return what one event says; raises `Malformed`."""
@@ -107,14 +112,23 @@ class ResponsesStreamReader:
     def _summary_grew(self, fields: Fields) -> list[Delta]:
         """Add words to one of a thought's summaries."""
         began, index = self._sought(self._item_place(fields), Reasoning(id=fields.text("item_id")))
-        more, nth = fields.needed_text("delta"), _index(fields, "summary_index")
+        more, nth = fields.needed_text("delta"), self._nth(index, "summary", _index(fields, "summary_index"))
         return [*began, PartGrew(index=index, field="summary", more=more, nth=nth)]
 
     def _thought_grew(self, fields: Fields) -> list[Delta]:
         """Add words to one of a thought's texts."""
         began, index = self._sought(self._item_place(fields), Reasoning(id=fields.text("item_id")))
-        more, nth = fields.needed_text("delta"), _index(fields, "content_index")
+        more, nth = fields.needed_text("delta"), self._nth(index, "reasoning", _index(fields, "content_index"))
         return [*began, PartGrew(index=index, field="reasoning", more=more, nth=nth)]
+
+    def _nth(self, index: int, field: Literal["summary", "reasoning"], nth: int) -> int:
+        """Return which of a thought's summaries or texts grows; raises `Unexpressible` for a number beyond all that came."""
+        told = self._told.get((index, field), 0)
+        self._left_out += max(0, nth - told)
+        if self._left_out > LEFT_OUT_MAX:
+            raise Unexpressible(f"{field}.{told}", "is left out, and so are many others")
+        self._told[index, field] = max(told, nth + 1)
+        return nth
 
     def _arguments_grew(self, fields: Fields) -> list[Delta]:
         """Add to the arguments of a call."""

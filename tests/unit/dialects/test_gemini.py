@@ -244,6 +244,7 @@ def test_what_is_no_request_is_refused_by_its_field(body: dict[str, Any], field:
         ({"cachedContent": "cachedContents/x"}, "cachedContent"),
         ({"tools": [{"googleSearch": {}}]}, "tools.0"),
         ({"safetySettings": [{"category": "X", "threshold": "BLOCK_LOW_AND_ABOVE"}]}, "safetySettings"),
+        ({"safetySettings": [{"category": "X", "threshold": ["OFF"]}]}, "safetySettings"),
         ({"generationConfig": {"mediaResolution": "HIGH"}}, "generationConfig.mediaResolution"),
         ({"contents": [said({"text": "x", "videoMetadata": {"fps": 1}})]}, "contents.0.parts.0.videoMetadata"),
         ({"contents": [said({"executableCode": {"code": "1"}}, role="model")]}, "0"),
