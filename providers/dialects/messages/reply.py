@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from providers.dialects.base import Unexpressible
+from providers.dialects.call_ids import check_call_ids
 from providers.dialects.fields import Fields
 from providers.dialects.messages.blocks_in import read_block
 from providers.dialects.messages.blocks_out import write_block
@@ -43,6 +44,7 @@ def _parts(fields: Fields, found: Found) -> tuple[Part, ...]:
     for n, part in enumerate(parts):
         if isinstance(part, ToolResult):
             raise Unexpressible(f"content.{n}", "a tool_result has no place in an answer")
+    check_call_ids(parts)
     return parts
 
 

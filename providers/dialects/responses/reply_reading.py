@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from providers.dialects.call_ids import check_call_ids
 from providers.dialects.fields import Fields, as_object, where
 from providers.dialects.responses.echo import ECHOED
 from providers.dialects.responses.items_reading import read_item
@@ -28,6 +29,7 @@ def read_reply(body: dict[str, Any]) -> Reply:
         for each in read_output_item(raw, where("output", n), notes)
     ]
     parts = tuple(part for part, _ in spoken)
+    check_call_ids(parts)
     return Reply(
         dialect=NAME,
         id=response.needed_text("id"),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Final, Literal
 
 from providers.dialects.base import Malformed, Unexpressible
+from providers.dialects.call_ids import CallIds
 from providers.dialects.fields import Fields, as_object
 from providers.dialects.responses.growth import bare, growth
 from providers.dialects.responses.names import Notes
@@ -48,6 +49,7 @@ class ResponsesStreamReader:
         self._has_begun = self._is_over = False
         self._indexes: dict[Place, int] = {}
         self._parts: dict[int, Part] = {}
+        self._call_ids = CallIds()
         self._open: set[int] = set()
         self._whole_items: set[int] = set()
         self._told: dict[tuple[int, str], int] = {}  # how many summaries or texts there are of a thought
@@ -179,6 +181,7 @@ class ResponsesStreamReader:
         if place in self._indexes:
             raise Malformed(f"two parts have the place {place}")
         index = self._indexes[place] = len(self._indexes)
+        self._call_ids.note(index, part)
         self._parts[index] = part
         self._open.add(index)
         return PartBegan(index=index, part=part)
@@ -199,6 +202,7 @@ class ResponsesStreamReader:
         if index not in self._open:
             return said
         self._open.discard(index)
+        self._call_ids.note(index, part)
         self._parts[index] = part
         return [*said, PartEnded(index=index, part=part)]
 
