@@ -80,7 +80,7 @@ class Folding:
         )
 
     def _usage(self) -> TokenUsage | None:
-        if self._ended and self._ended.usage:
+        if self._ended:
             return self._ended.usage
         return self._began.usage if self._began else None
 

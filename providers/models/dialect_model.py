@@ -99,7 +99,10 @@ def request_of(call: ModelCall) -> Request:
 def _turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
     turns: list[Turn] = []
     for are_results, run in groupby(messages, key=lambda message: message.role == "tool"):
-        turns += [Turn(role="tool", parts=tuple(map(_result, run)))] if are_results else map(_turn, run)
+        if are_results:
+            turns.append(Turn(role="tool", parts=tuple(_result(message) for message in run)))
+        else:
+            turns += [_turn(message) for message in run]
     return tuple(turns)
 
 

@@ -5,12 +5,12 @@ Unknown fields are not kept: the deltas of a stream have no place for them. Unkn
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from providers.dialects.base import Malformed, Unexpressible
 from providers.dialects.call_ids import CallIds
 from providers.dialects.fields import Fields
+from providers.dialects.json_text import strictly
 from providers.dialects.messages.ends import read_stop_reason, read_usage
 from providers.dialects.messages.failures import reading_answer
 from providers.dialects.messages.open_block import OpenBlock, open_block
@@ -133,7 +133,7 @@ class MessageStreamReader:
 
 def _parsed(data: str) -> dict[str, Any]:
     try:
-        body = json.loads(data)
+        body = strictly(data)
     except (ValueError, RecursionError) as error:
         msg = f"the backend's stream holds an event that is no JSON: {error}"
         raise Malformed(msg) from error

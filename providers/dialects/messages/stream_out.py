@@ -10,9 +10,10 @@ with its first word, since it may be one that only another provider can read.
 from __future__ import annotations
 
 import json
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 
 from providers.dialects.base import Unexpressible
+from providers.dialects.cutting import CUT_OFF
 from providers.dialects.messages.block_being_written import BlockBeingWritten
 from providers.dialects.messages.ends import WRITTEN, write_usage
 from providers.dialects.messages.problems import broken_body
@@ -26,10 +27,7 @@ from schemas.conversation import (
     ReplyBegan,
     ReplyBroke,
     ReplyEnded,
-    StopReason,
 )
-
-CUT_OFF: Final[frozenset[StopReason]] = frozenset({"length", "content_filter", "refusal"})
 
 
 class MessageStreamWriter:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from providers.dialects.call_ids import check_call_ids
-from providers.dialects.fields import Fields, as_object, where
+from providers.dialects.fields import Fields, as_object, escaped, where
 from providers.dialects.responses.echo import ECHOED
 from providers.dialects.responses.items_reading import read_item
 from providers.dialects.responses.names import NAME, Notes
@@ -39,7 +39,8 @@ def read_reply(body: dict[str, Any]) -> Reply:
         usage=read_usage(response.fields("usage"), notes),
         logprobs=tuple(token for _, logprobs in spoken for token in logprobs) or None,
         created=read_created(response),
-        others={name: value for name, value in response.rest().items() if name not in {"object", *ECHOED}} | notes,
+        others={escaped(name): value for name, value in response.rest().items() if name not in {"object", *ECHOED}}
+        | notes,
     )
 
 

@@ -6,13 +6,13 @@ of which nothing was told before it is whole is told at once, and what only the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Literal
 
 from providers.dialects.base import Malformed, Unexpressible
 from providers.dialects.call_ids import CallIds
 from providers.dialects.fields import Fields, as_object
+from providers.dialects.json_text import strictly
 from providers.dialects.responses.growth import bare, growth
 from providers.dialects.responses.names import Notes
 from providers.dialects.responses.numbers import read_logprobs, read_usage
@@ -60,7 +60,7 @@ class ResponsesStreamReader:
         if self._is_over or not data.strip() or data.strip() == "[DONE]":
             return []
         try:
-            body = as_object(json.loads(data), "event")
+            body = as_object(strictly(data), "event")
             handler = self.HANDLERS.get(_type(event, body))
             return [] if handler is None else handler(self, Fields(body))
         except (Unexpressible, ValueError, OverflowError, RecursionError) as error:

@@ -153,7 +153,7 @@ class ResponsesStreamWriter:
         ended = outcome(delta.stop_reason, [*self._whole, *(each.part for each in self._open.values())])
         said = self._finish("incomplete" if ended.is_cut else "completed")
         response = self._response(ended)
-        response["usage"] = write_usage(delta.usage or (self._began.usage if self._began else None))
+        response["usage"] = write_usage(delta.usage)
         return said + self._events.say(f"response.{ended.status}", response=response)
 
     def _break(self, delta: ReplyBroke) -> bytes:

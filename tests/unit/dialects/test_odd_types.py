@@ -46,9 +46,7 @@ REQUESTS: Final[dict[DialectName, dict[str, Any]]] = {
             },
             {
                 "role": "user",
-                "content": [
-                    {"type": "tool_result", "tool_use_id": "c0", "content": [{"type": "text", "text": "so"}]}
-                ],
+                "content": [{"type": "tool_result", "tool_use_id": "c0", "content": [{"type": "text", "text": "so"}]}],
             },
         ],
         "tools": [{"name": "look", "type": "custom", "input_schema": {"type": "object"}, "strict": True}],

@@ -250,7 +250,10 @@ def test_very_many_thoughts_are_not_left_out_little_by_little() -> None:
     with pytest.raises(Malformed, match="is left out"):
         read(CREATED, *skipping)
     following = [event("reasoning_text.delta", 0, delta="x", content_index=nth) for nth in range(5000)]
-    assert len(read(CREATED, *following, event("output_item.done", 0, item={"type": "reasoning", "summary": []}), DONE)) == 5004
+    assert (
+        len(read(CREATED, *following, event("output_item.done", 0, item={"type": "reasoning", "summary": []}), DONE))
+        == 5004
+    )
 
 
 @pytest.mark.parametrize("data", ["{", "[]", "[" * 100_000])
