@@ -98,6 +98,7 @@ class Exchange:
     _tokens: TokenReading | None = None
     _began: float = 0.0
     _made: int = 0
+    _is_usage_asked: bool = False
     _was_read: bool = False
     _is_recording: bool = False
     _stopped_by: str | None = None
@@ -127,6 +128,7 @@ class Exchange:
         body = self.backend.adapted(written.body)
         if self._hides_usage(request):
             body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        self._is_usage_asked = _asks_usage(body)
         if recorded := await self._from_log(self.conversation.recall(request, self.grant)):
             await self._give(recorded, request)
             return
@@ -322,7 +324,14 @@ class Exchange:
         is_native = self.client.name == self.backend.dialect.name
         writer = None if is_native else self.client.stream_writer(request)
         hides_usage = self._hides_usage(request)
-        relay = self._relay = Relay(self.backend.dialect, writer, self.clock, self._tokens, hides_usage=hides_usage)
+        relay = self._relay = Relay(
+            self.backend.dialect,
+            writer,
+            self.clock,
+            self._tokens,
+            hides_usage=hides_usage,
+            is_usage_asked=self._is_usage_asked,
+        )
         async for chunk in incoming.chunks:
             for ready in relay.feed(chunk):
                 is_first = not self.outlet.has_begun
@@ -372,6 +381,12 @@ class Exchange:
         first = self._relay.first_at if self._relay else None
         queue_s = self._incoming.queue_s if self._incoming else None
         return Times(self.clock.monotonic() - self._began, None if first is None else first - self._began, queue_s)
+
+
+def _asks_usage(body: Mapping[str, Any]) -> bool:
+    """Say whether a backend is asked to tell what a stream of Chat Completions cost."""
+    options = body.get("stream_options")
+    return isinstance(options, dict) and options.get("include_usage") is True
 
 
 def _held(owner: str) -> str:

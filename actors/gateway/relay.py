@@ -42,13 +42,15 @@ class Relay:
         tokens: TokenReading | None = None,
         *,
         hides_usage: bool = False,
+        is_usage_asked: bool = False,
     ) -> None:
         """Read `backend`'s events, and with `tokens` what they say of tokens; `writer` rewrites them, None passes their bytes on.
 
-        With `hides_usage`, a chunk of Chat Completions that says only what the answer cost is not passed on.
+        With `hides_usage`, a chunk of Chat Completions that says only what the answer cost is not passed on; `is_usage_asked` says
+        that the backend was asked for it.
         """
         self.first_at: float | None = None
-        self._reader = backend.stream_reader()
+        self._reader = backend.stream_reader(is_usage_asked=is_usage_asked)
         self._splitter = EventSplitter()
         self._folding = Folding(backend.name)
         self._writer = writer

@@ -111,6 +111,6 @@ class Dialect(ClientDialect, Protocol):
         """Return what a backend answered; raises `Malformed`."""
         ...
 
-    def stream_reader(self) -> StreamReader:
-        """Return a reader for one streamed answer."""
+    def stream_reader(self, *, is_usage_asked: bool = False) -> StreamReader:
+        """Return a reader for one streamed answer; `is_usage_asked` says that the backend was asked to tell what it cost."""
         ...

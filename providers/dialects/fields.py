@@ -18,6 +18,16 @@ def where(path: str, name: str | int) -> str:
     return f"{path}.{name}" if path else str(name)
 
 
+def escaped(name: str) -> str:
+    """Return an unknown field's own name as it stands in a path: its dots as `~1` and tildes as `~0`, as in a JSON pointer."""
+    return name.replace("~", "~0").replace(".", "~1")
+
+
+def unescaped(name: str) -> str:
+    """Return the name that `escaped` made fit for a path."""
+    return name.replace("~1", ".").replace("~0", "~")
+
+
 def as_object(value: Any, path: str) -> dict[str, Any]:
     """Return `value` if it is an object."""
     if not isinstance(value, dict):

@@ -33,7 +33,7 @@ class Folding:
         self._dialect: DialectName = dialect
         self._began: ReplyBegan | None = None
         self._parts: dict[int, Part] = {}
-        self._pieces: dict[tuple[int, str, int], list[str]] = {}
+        self._pieces: dict[int, dict[tuple[str, int], list[str]]] = {}  # of each part, what grew of it
         self._logprobs: list[TokenLogprob] = []
         self._ended: ReplyEnded | None = None
         self.broke: ReplyBroke | None = None
@@ -51,11 +51,12 @@ class Folding:
             case PartBegan():
                 self._parts[delta.index] = delta.part
             case PartGrew():
-                self._pieces.setdefault((delta.index, delta.field, delta.nth), []).append(delta.more)
+                grown = self._pieces.setdefault(delta.index, {})
+                grown.setdefault((delta.field, delta.nth), []).append(delta.more)
                 self._logprobs.extend(delta.logprobs)
             case PartEnded():
                 self._parts[delta.index] = delta.part
-                self._pieces = {key: pieces for key, pieces in self._pieces.items() if key[0] != delta.index}
+                self._pieces.pop(delta.index, None)
             case ReplyEnded():
                 self._ended = delta
             case ReplyBroke():
@@ -79,14 +80,14 @@ class Folding:
         )
 
     def _usage(self) -> TokenUsage | None:
-        if self._ended and self._ended.usage:
+        if self._ended:
             return self._ended.usage
         return self._began.usage if self._began else None
 
     def _grown(self, index: int) -> Part:
         """Return a part with what has been added to it since it began."""
         part = self._parts[index]
-        grown = {key[1:]: "".join(pieces) for key, pieces in self._pieces.items() if key[0] == index}
+        grown = {key: "".join(pieces) for key, pieces in self._pieces.get(index, {}).items()}
         if not grown:
             return part
         match part:

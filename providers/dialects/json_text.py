@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from providers.dialects.base import Unexpressible
 
@@ -30,7 +30,7 @@ def object_of(text: str, path: str) -> dict[str, Any]:
 
 def strictly(text: str) -> Any:
     """Return what JSON says; raises `ValueError` for what is none, such as numbers that cannot be written again."""
-    return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+    return _STRICT.decode(text)
 
 
 def is_object(text: str) -> bool:
@@ -53,3 +53,6 @@ def _finite(text: str) -> float:
         msg = f"{text} is too large a number"
         raise ValueError(msg)
     return value
+
+
+_STRICT: Final = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)

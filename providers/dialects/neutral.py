@@ -41,7 +41,7 @@ DEFAULTS: Final[dict[str, Any]] = {
 """Fields that ask for nothing while they say this."""
 NOTHING: Final[tuple[Any, ...]] = (None, [], {})
 FILTERS: Final = "safetySettings"
-NO_FILTER: Final = frozenset({"OFF", "BLOCK_NONE"})
+NO_FILTER: Final = ("OFF", "BLOCK_NONE")
 """What Gemini's own filters are told by clients that want none; other providers have no such filters."""
 DESCRIBED_BESIDE: Final = "tools.namespaces"
 """What namespaces are about: their tools say it themselves."""

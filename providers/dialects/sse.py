@@ -56,13 +56,16 @@ class EventSplitter:
         return bool(self._rest.strip())
 
     def _end_of_event(self) -> int | None:
-        """Return where the first blank line ends, looking only at what is new; a CR at the very end may yet become a CRLF."""
+        """Return where the first blank line ends, looking only at what is new.
+
+        A CR at the very end may yet become a CRLF. A blank line has ended all the same: the LF after it would be another one.
+        """
         while match := _LINE_END.search(self._rest, self._searched):
+            if match.start() == self._seen:
+                return match.end()
             if match.end() == len(self._rest) and match.group() == b"\r":
                 self._searched = match.start()
                 return None
-            if match.start() == self._seen:
-                return match.end()
             self._seen = self._searched = match.end()
         self._searched = len(self._rest)
         return None

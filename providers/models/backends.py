@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from providers.dialects.base import Dialect, Malformed
+from providers.dialects.json_text import strictly
 from providers.models.base import Target
 from providers.models.openai_failures import failed, shown
 from schemas.tokens import LogprobKind
@@ -43,9 +43,9 @@ class Incoming:
 
 
 def object_of(content: bytes) -> dict[str, Any]:
-    """Return the JSON object of a body; raises `Malformed` for anything else."""
+    """Return the JSON object of a body in UTF-8; raises `Malformed` for anything else, such as numbers that JSON has no word for."""
     try:
-        body = json.loads(content)
+        body = strictly(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         msg = f"no JSON: {shown(content.decode(errors='replace'))}"
         raise Malformed(msg) from error

@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import pydantic_core
 
 from gym_bus.errors import GymBusError
+from providers.dialects.counting import COUNT_MAX
 from providers.models.evidence import TokenEvidence
 from schemas.events.model import StopReason
 from schemas.values import Failure, Message, Sampling, ToolSpec, Usage
-
-COUNT_MAX: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from http import HTTPStatus
+from itertools import groupby
 from typing import Final
 
 from providers.dialects import Malformed, Unexpressible
@@ -97,18 +98,22 @@ def request_of(call: ModelCall) -> Request:
 
 def _turns(messages: Sequence[Message]) -> tuple[Turn, ...]:
     turns: list[Turn] = []
-    for message in messages:
-        words: tuple[Part, ...] = (Text(text=message.content),) if message.content else ()
-        if message.role == "tool":
-            result = ToolResult(call_id=message.tool_call_id or "", parts=(Text(text=message.content or ""),))
-            if turns and turns[-1].role == "tool":
-                turns[-1] = turns[-1].model_copy(update={"parts": (*turns[-1].parts, result)})
-            else:
-                turns.append(Turn(role="tool", parts=(result,)))
-            continue
-        calls = tuple(ToolUse(id=c.id, name=c.name, arguments=c.arguments) for c in message.tool_calls)
-        turns.append(Turn(role=message.role, parts=(*words, *calls), is_plain=not calls))
+    for are_results, run in groupby(messages, key=lambda message: message.role == "tool"):
+        if are_results:
+            turns.append(Turn(role="tool", parts=tuple(_result(message) for message in run)))
+        else:
+            turns += [_turn(message) for message in run]
     return tuple(turns)
+
+
+def _result(message: Message) -> ToolResult:
+    return ToolResult(call_id=message.tool_call_id or "", parts=(Text(text=message.content or ""),))
+
+
+def _turn(message: Message) -> Turn:
+    words: tuple[Part, ...] = (Text(text=message.content),) if message.content else ()
+    calls = tuple(ToolUse(id=c.id, name=c.name, arguments=c.arguments) for c in message.tool_calls)
+    return Turn(role=message.role, parts=(*words, *calls), is_plain=not calls)
 
 
 def answer_of(reply: Reply) -> ModelAnswer:

@@ -67,6 +67,7 @@ def status_failure(error: openai.APIStatusError, url: str) -> ModelError:
 
 def failure_of(status: int, headers: Mapping[str, str], body: str, url: str) -> ModelError:
     """Return what stands for an answer with the HTTP `status`, which is not success."""
+    kind: FailureKind
     text = f"{url} answered {status}: {shown(body)}"
     match status:
         case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
@@ -79,9 +80,12 @@ def failure_of(status: int, headers: Mapping[str, str], body: str, url: str) -> 
             return failed("transport_timeout", text, retry_after_s=retry_after_s(headers))
         case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return failed("provider_unavailable", text, retry_after_s=retry_after_s(headers))
-        case _:
+        case _ if status < HTTPStatus.BAD_REQUEST:  # no error, and no answer
             where = f" (redirect to {shown(headers['location'])})" if "location" in headers else ""
-            return failed("provider_bad_request", text + where, terminal=True)
+            kind, text, is_terminal = "provider_bad_answer", text + where, status >= HTTPStatus.MULTIPLE_CHOICES
+        case _:
+            kind, is_terminal = "provider_bad_request", True
+    return failed(kind, text, terminal=is_terminal)
 
 
 def _is_overflow(status: int, body: str) -> bool:

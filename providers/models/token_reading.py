@@ -20,11 +20,12 @@ ID_MAX: Final = 2**31 - 1
 VERSIONS_MAX: Final = 16
 ROUNDING: Final = 1e-3
 """The logarithm of a probability is not above 0, but for what is lost in half precision."""
+ENDS: Final = ("response.completed", "response.incomplete")
 VERSION_FIELDS: Final = ("policy_version", "weight_version")
 
 
 class _NoIds(Exception):
-    """Something stands where ids should."""
+    """Something stands where ids should, or their log-probabilities."""
 
 
 @dataclass
@@ -102,7 +103,7 @@ class TokenReading:
             self._beside.has_generated = True
         logprobs = choice.get("logprobs")
         content = logprobs.get("content") if isinstance(logprobs, dict) else None
-        values = [_number(entry.get("logprob")) for entry in content or () if isinstance(entry, dict)]
+        values = [_number(entry.get("logprob")) for entry in _listed(content) if isinstance(entry, dict)]
         self._beside.logprobs += values
         if ids and values and len(ids) != len(values):  # of one chunk: which belongs to which is not known any more
             self._problem = self._problem or "lengths_differ"
@@ -114,7 +115,7 @@ class TokenReading:
             self._inside = _Found(
                 _ids(place.get("prompt_token_ids") or []),
                 _ids(place["generation_token_ids"]),
-                [_number(value) for value in place.get("generation_log_probs") or []],
+                _logprobs(place.get("generation_log_probs") or []),
                 has_generated=True,
             )
 
@@ -122,14 +123,14 @@ class TokenReading:
 def _bearers(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the objects that may hold tokens inside of an answer: Chat's message, or the items of Responses."""
     found: list[Any] = []
-    for choice in body.get("choices") or []:
+    for choice in _listed(body.get("choices")):
         if isinstance(choice, dict):
             found += [choice.get("message"), choice.get("delta")]
     output = body.get("output")
     response = body.get("response")
-    if isinstance(response, dict) and body.get("type") in {"response.completed", "response.incomplete"}:
+    if isinstance(response, dict) and body.get("type") in ENDS:
         output = response.get("output")
-    found += output if isinstance(output, list) else []
+    found += _listed(output)
     return [place for place in found if isinstance(place, dict)]
 
 
@@ -152,6 +153,17 @@ def _ids(value: Any) -> list[int]:
     if not isinstance(value, list) or not all(type(n) is int and 0 <= n <= ID_MAX for n in value):
         raise _NoIds
     return value
+
+
+def _listed(value: Any) -> list[Any]:
+    """Return a list; anything else holds nothing."""
+    return value if isinstance(value, list) else []
+
+
+def _logprobs(value: Any) -> list[float]:
+    if not isinstance(value, list):
+        raise _NoIds
+    return [_number(one) for one in value]
 
 
 def _number(value: Any) -> float:

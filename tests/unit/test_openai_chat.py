@@ -188,7 +188,7 @@ async def test_finish_reasons_are_mapped(backend: tuple[Backend, str], finish: s
         (400, "This model's maximum context length is 8 tokens", "context_overflow", True),
         (400, '{"error": {"code": "context_length_exceeded"}}', "context_overflow", True),
         (422, "unprocessable", "provider_bad_request", True),
-        (301, "", "provider_bad_request", True),
+        (301, "", "provider_bad_answer", True),
         (408, "", "transport_timeout", False),
         (429, "", "provider_rate_limited", False),
         (500, "<html>oops</html>", "provider_unavailable", False),

@@ -74,6 +74,9 @@ def test_every_place_says_the_same(bodies: list[dict[str, Any]]) -> None:
         ({**WHOLE, "prompt_token_ids": [True]}, "ids_malformed"),
         ({**WHOLE, "prompt_token_ids": [-1]}, "ids_malformed"),
         ({**WHOLE, "output": [{**INSIDE, "generation_token_ids": [7, 9]}]}, "sources_disagree"),
+        ({"output": [{**INSIDE, "generation_log_probs": 5}]}, "ids_malformed"),
+        ({"output": [{**INSIDE, "generation_log_probs": {"a": 1}}]}, "ids_malformed"),
+        ({"prompt_token_ids": PROMPT, "choices": [{"token_ids": [7], "logprobs": {"content": 5}}]}, "no_logprobs"),
     ],
 )  # fmt: skip
 def test_what_does_not_agree_cannot_be_learned_from(body: dict[str, Any], problem: str) -> None:
@@ -82,6 +85,12 @@ def test_what_does_not_agree_cannot_be_learned_from(body: dict[str, Any], proble
     assert found is not None
     assert found.problem == problem
     assert all(map(math.isfinite, found.logprobs))
+
+
+@pytest.mark.parametrize("odd", [5, True, "x", {"a": 1}, [[]]])
+def test_what_stands_where_something_else_should_is_no_token_information(odd: Any) -> None:
+    for name in ("choices", "output", "type", "metadata", "response"):
+        assert read({"response": {}, name: odd}) is None
 
 
 def test_chunks_agree_one_by_one() -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 from providers.dialects.base import Unexpressible
 from providers.dialects.chat.unknown import Unknown
+from providers.dialects.counting import believed
 from providers.dialects.fields import Fields, as_object
 from schemas.conversation import TokenLogprob, TokenUsage
 
 
-def read_usage(fields: Fields, unknown: Unknown) -> TokenUsage:
-    """Return the tokens of a call; the sum is unknown where it is none of the two numbers."""
+def read_usage(fields: Fields, unknown: Unknown) -> TokenUsage | None:
+    """Return the tokens of a call, None if nobody can have counted so; the sum is unknown where it is none of the two numbers."""
     prompt = fields.integer("prompt_tokens") or 0
     completion = fields.integer("completion_tokens") or 0
     total = fields.integer("total_tokens")
@@ -32,7 +33,7 @@ def read_usage(fields: Fields, unknown: Unknown) -> TokenUsage:
     )
     for one in (of_prompt, of_completion, fields):
         unknown.keep(one)
-    return usage
+    return believed(usage)
 
 
 def write_usage(usage: TokenUsage) -> dict[str, Any]:

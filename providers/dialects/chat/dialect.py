@@ -45,9 +45,9 @@ class Chat:
         """Return the body to answer `request` with; raises `Unexpressible`."""
         return write_reply(reply)
 
-    def stream_reader(self) -> StreamReader:
+    def stream_reader(self, *, is_usage_asked: bool = False) -> StreamReader:
         """Return a reader for one streamed answer."""
-        return ChatStreamReader()
+        return ChatStreamReader(is_usage_asked=is_usage_asked)
 
     def stream_writer(self, request: Request) -> StreamWriter:
         """Return a writer for the streamed answer to `request`."""

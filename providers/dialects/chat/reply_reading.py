@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from providers.dialects.base import Malformed, Unexpressible
+from providers.dialects.call_ids import check_call_ids
 from providers.dialects.chat.accounting import read_logprobs, read_usage
 from providers.dialects.chat.assistant import read_assistant
 from providers.dialects.chat.problem import read_error
@@ -29,6 +30,7 @@ def _read(fields: Fields) -> Reply:
     choice = _only_choice(fields)
     message = needed_fields(choice, "message")
     said = read_assistant(message, unknown)
+    check_call_ids(said.calls)
     if message.text("role") not in (None, "assistant"):
         raise Unexpressible(message.at("role"), "want assistant")
     logprobs = read_logprobs(choice)

@@ -80,6 +80,7 @@ class StreamedParts:
         self._calls: list[_Call] = []
         self._latest: _Call | None = None
         self._call_at: dict[int, _Call] = {}
+        self._call_named: dict[str, _Call] = {}  # by its id
         self._logprobs: list[TokenLogprob] = []
 
     def hold(self, logprobs: tuple[TokenLogprob, ...]) -> None:
@@ -144,7 +145,7 @@ class StreamedParts:
         """Return the call of an entry: by its index; some backends leave that out, or give all calls the same one."""
         index, id_ = entry.integer("index"), entry.text("id") or None
         if index is None:
-            known = next((call for call in reversed(self._calls) if id_ in (None, call.id)), None)
+            known = self._call_named.get(id_) if id_ else self._calls[-1] if self._calls else None
         else:
             known = self._call_at.get(index)
         if known is None or (id_ and known.id and id_ != known.id):
@@ -152,6 +153,8 @@ class StreamedParts:
             self._calls.append(known)
             if index is not None:
                 self._call_at[index] = known
+        if id_ and self._call_named.setdefault(id_, known) is not known:
+            raise Malformed(f"two calls of one answer have the id {id_!r}")
         known.id = known.id or id_
         return known
 

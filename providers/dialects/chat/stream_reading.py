@@ -1,12 +1,11 @@
 """A backend's streamed answer, read chunk by chunk.
 
 The answer's end is told when the stream's is (`[DONE]`), for what it cost comes after why it ended. A stream that ends before a
-`finish_reason` was cut.
+`finish_reason` was cut, and so was one without a `[DONE]` that has not told what it cost though it was asked to.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from providers.dialects.chat.stopping import read_stop
 from providers.dialects.chat.stream_parts import StreamedParts
 from providers.dialects.chat.unknown import Unknown
 from providers.dialects.fields import Fields
+from providers.dialects.json_text import strictly
 from schemas.conversation import Delta, ReplyBegan, ReplyBroke, ReplyEnded, StopReason, TokenUsage
 
 DONE: Final = "[DONE]"
@@ -32,12 +32,14 @@ PLAIN_IN_CHOICE: Final = frozenset({"index", *NOTHING_YET})
 class ChatStreamReader:
     """See the module."""
 
-    def __init__(self) -> None:
-        """Begin before the first chunk."""
+    def __init__(self, *, is_usage_asked: bool = False) -> None:
+        """Begin before the first chunk; with `is_usage_asked` one that tells the usage has to come."""
+        self._is_usage_asked = is_usage_asked
         self._parts = StreamedParts()
         self._has_begun = False
         self._stop: tuple[StopReason, str | None] | None = None
         self._usage: TokenUsage | None = None
+        self._has_usage_come = False
         self._is_over = False
 
     def feed(self, event: str | None, data: str) -> list[Delta]:
@@ -45,7 +47,7 @@ class ChatStreamReader:
         if self._is_over:
             return []
         if data.strip() == DONE:
-            return self.end()
+            return self._ended()
         chunk = _parsed(event, data)
         if chunk is None:
             return []
@@ -67,6 +69,11 @@ class ChatStreamReader:
 
     def end(self) -> list[Delta]:
         """Return the answer's end, once; raises `Malformed` if the stream was cut."""
+        if not self._is_over and self._stop is not None and self._is_usage_asked and not self._has_usage_come:
+            raise Malformed("the stream ended without a [DONE] and what the answer cost: it was cut")
+        return self._ended()
+
+    def _ended(self) -> list[Delta]:
         if self._is_over:
             return []
         if self._stop is None:
@@ -78,7 +85,7 @@ class ChatStreamReader:
     def _read(self, chunk: Fields) -> Iterator[Delta]:
         usage = chunk.fields("usage")
         if usage is not None:
-            self._usage = read_usage(usage, Unknown())
+            self._usage, self._has_usage_come = read_usage(usage, Unknown()), True
         choices = list(chunk.each("choices"))
         if not choices:  # what it cost, a filter's verdict on the prompt, or a ping
             return
@@ -124,7 +131,7 @@ class ChatStreamReader:
 def _parsed(event: str | None, data: str) -> dict[str, Any] | None:
     """Return a chunk; None for an event under a name of its own that is none."""
     try:
-        value = json.loads(data)
+        value = strictly(data)
     except (ValueError, RecursionError) as error:
         if event == "error":
             return {"error": {"message": data}}

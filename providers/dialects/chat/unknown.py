@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from providers.dialects.base import Unexpressible
-from providers.dialects.fields import Fields
+from providers.dialects.fields import Fields, escaped, unescaped
 
 T = TypeVar("T", bound=str)
 
@@ -31,7 +31,7 @@ class Unknown:
 
     def keep_value(self, fields: Fields, name: str, value: Any) -> None:
         """Keep one field that was taken and turned out to say something that nobody here knows."""
-        self.fields[fields.at(name.replace("~", "~0").replace(".", "~1"))] = value
+        self.fields[fields.at(escaped(name))] = value
 
 
 def put_back(body: dict[str, Any], unknown: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ def _holder(body: dict[str, Any], path: str) -> tuple[dict[str, Any], str]:
         node = _child(node, step)
     if not isinstance(node, dict):
         raise Unexpressible(path, "is a path that leads nowhere in this body")
-    return node, name.replace("~1", ".").replace("~0", "~")
+    return node, unescaped(name)
 
 
 def _child(node: Any, step: str) -> Any:

@@ -16,8 +16,6 @@ WRITTEN: Final[dict[StopReason, str]] = {
     "content_filter": "SAFETY",
     "refusal": "SAFETY",
 }
-CUT_OFF: Final[frozenset[StopReason]] = frozenset({"length", "content_filter", "refusal"})
-"""Where a call whose arguments are no object was not finished, and is left out."""
 
 
 def write_stop(reason: StopReason) -> str:

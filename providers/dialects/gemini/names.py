@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from providers.dialects.base import Unexpressible
-from providers.dialects.fields import Fields, as_object, where
+from providers.dialects.fields import Fields, as_object, escaped, where
 
 SPELLED: Final = re.compile(r"(?<=[a-z0-9])_([a-z])")
 
@@ -62,4 +62,4 @@ def words(fields: Fields, name: str) -> tuple[str, ...] | None:
 
 def keep(fields: Fields, others: dict[str, Any]) -> None:
     """Note all that was not taken, by its whole path: it is refused, or left out by name, where it goes."""
-    others.update({fields.at(name): value for name, value in fields.rest().items()})
+    others.update({fields.at(escaped(name)): value for name, value in fields.rest().items()})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from providers.dialects.base import Unexpressible
-from providers.dialects.json_text import object_of
+from providers.dialects.cutting import given_to
 from schemas.conversation import Part, Request, ToolUse
 
 BETWEEN_THOUGHTS: Final = "\n\n"
@@ -27,8 +27,7 @@ def check_call(call: ToolUse, path: str) -> None:
 def write_call(call: ToolUse, path: str) -> dict[str, Any]:
     """Return the part that is a call; raises `Unexpressible` for arguments that are no JSON object."""
     check_call(call, path)
-    given = object_of(call.arguments, f"{path}.arguments") if call.arguments.strip() else {}
-    return {"functionCall": {"id": call.id, "name": call.name, "args": given}}
+    return {"functionCall": {"id": call.id, "name": call.name, "args": given_to(call, f"{path}.arguments")}}
 
 
 def no_place(part: Part, index: int) -> Unexpressible:

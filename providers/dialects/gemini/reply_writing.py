@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from providers.dialects.gemini.endings import CUT_OFF, write_logprobs, write_stop, write_usage
+from providers.dialects.cutting import without_cut_call
+from providers.dialects.gemini.endings import write_logprobs, write_stop, write_usage
 from providers.dialects.gemini.parts_writing import BETWEEN_THOUGHTS, no_place, shows_thoughts, write_call
 from providers.dialects.gemini.thoughts import write_proof
-from providers.dialects.json_text import is_object
 from schemas.conversation import Reasoning, Refusal, Reply, Request, Text, ToolUse
 
 
@@ -26,7 +26,7 @@ def write_reply(reply: Reply, request: Request) -> dict[str, Any]:
 def _parts(reply: Reply, *, is_thought_told: bool) -> list[dict[str, Any]]:
     parts: list[dict[str, Any]] = []
     unproven: list[Reasoning] = []
-    for n, part in enumerate(reply.parts):
+    for n, part in without_cut_call(reply.parts, reply.stop_reason):
         match part:
             case Reasoning():
                 unproven.append(part)
@@ -35,8 +35,6 @@ def _parts(reply: Reply, *, is_thought_told: bool) -> list[dict[str, Any]]:
                 continue
             case Text() | Refusal():
                 written: dict[str, Any] = {"text": part.text}
-            case ToolUse() if reply.stop_reason in CUT_OFF and part.arguments and not is_object(part.arguments):
-                continue
             case ToolUse():
                 written = write_call(part, f"parts.{n}")
             case _:

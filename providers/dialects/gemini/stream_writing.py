@@ -1,7 +1,8 @@
 """A streamed answer written, chunk by chunk as it comes: words and thoughts piece by piece, a call when it is whole.
 
 A call whose arguments are no JSON object is held back until the answer's end is known: if it was cut off the call is left out,
-otherwise it raises `Unexpressible`, so that nobody runs what the model did not say.
+otherwise it raises `Unexpressible`, so that nobody runs what the model did not say. One without any arguments is held back until
+something follows: if the answer was cut off there, they had not come yet.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from providers.dialects.base import Problem, Unexpressible
-from providers.dialects.gemini.endings import CUT_OFF, write_logprobs, write_stop, write_usage
+from providers.dialects.cutting import CUT_OFF
+from providers.dialects.gemini.endings import write_logprobs, write_stop, write_usage
 from providers.dialects.gemini.parts_writing import BETWEEN_THOUGHTS, check_call, no_place, shows_thoughts, write_call
 from providers.dialects.gemini.problems import write_problem
 from providers.dialects.gemini.thoughts import write_proof
@@ -57,6 +59,7 @@ class GeminiStreamWriter:
         self._parts: dict[int, _Part] = {}
         self._unproven: list[Reasoning] = []
         self._unfit: int | None = None
+        self._held = b""
 
     def write(self, delta: Delta) -> bytes:
         """Return the server-sent events for one delta, perhaps none."""
@@ -65,11 +68,11 @@ class GeminiStreamWriter:
                 self._head = {"modelVersion": delta.model, "responseId": delta.id}
                 return b""
             case PartBegan():
-                return self._begin(delta.index, delta.part)
+                return self._release() + self._begin(delta.index, delta.part)
             case PartGrew():
-                return self._grow(delta)
+                return self._release() + self._grow(delta)
             case PartEnded():
-                return self._end(delta.index, delta.part)
+                return self._release() + self._end(delta.index, delta.part)
             case ReplyEnded():
                 return self._finish(delta)
             case ReplyBroke():
@@ -112,9 +115,17 @@ class GeminiStreamWriter:
                 self._unfit = index if self._unfit is None else self._unfit
                 return begun
             case ToolUse():
-                return begun + self._chunk(write_call(part, f"parts.{index}"))
+                told = self._chunk(write_call(part, f"parts.{index}"))
+                if part.arguments.strip():
+                    return begun + told
+                self._held = told
+                return begun
             case _:
                 raise no_place(part, index)
+
+    def _release(self) -> bytes:
+        held, self._held = self._held, b""
+        return held
 
     def _say(self, state: _Part, more: str, logprobs: Sequence[TokenLogprob] = ()) -> bytes:
         if not (more or logprobs):
@@ -143,8 +154,9 @@ class GeminiStreamWriter:
     def _finish(self, delta: ReplyEnded) -> bytes:
         if self._unfit is not None and delta.stop_reason not in CUT_OFF:
             raise Unexpressible(f"parts.{self._unfit}.arguments", "must be a JSON object here, and are none")
+        held = b"" if delta.stop_reason in CUT_OFF else self._release()
         last = {"text": ""} if self._unproven else None
-        return self._chunk(last, {"finishReason": write_stop(delta.stop_reason)}, write_usage(delta.usage))
+        return held + self._chunk(last, {"finishReason": write_stop(delta.stop_reason)}, write_usage(delta.usage))
 
     def _chunk(
         self, part: dict[str, Any] | None, about: dict[str, Any] | None = None, usage: dict[str, Any] | None = None

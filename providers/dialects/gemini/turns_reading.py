@@ -13,9 +13,10 @@ from typing import Any, Final
 from providers.dialects.base import Unexpressible
 from providers.dialects.fields import Fields
 from providers.dialects.gemini.names import each, inner, keep
+from providers.dialects.gemini.open_calls import OpenCalls
 from providers.dialects.gemini.parts_reading import Answered, Called, Read, Thought, read_part
 from providers.dialects.gemini.thoughts import read_proof
-from schemas.conversation import Hosted, Part, Reasoning, Role, Text, ToolUse, Turn
+from schemas.conversation import Hosted, Part, Reasoning, Role, Text, ToolResult, ToolUse, Turn
 
 SIGNATURE: Final = "thoughtSignature"
 REPEATED: Final = "repeatedResponse"
@@ -24,12 +25,16 @@ REPEATED: Final = "repeatedResponse"
 
 @dataclass(slots=True)
 class _Draft:
-    """A turn in the making. `proven` are the thoughts that a signature holds, as they were; they count more than those retold."""
+    """A turn in the making. `proven` are the thoughts that a signature holds, as they were; they count more than those retold.
+
+    `results` are those of a tool turn, by the ids of their calls.
+    """
 
     role: Role
     parts: list[Part] = field(default_factory=list)
     retold: list[str] = field(default_factory=list)
     proven: list[Reasoning] = field(default_factory=list)
+    results: dict[str, ToolResult] = field(default_factory=dict)
 
 
 def read_turns(body: Fields, others: dict[str, Any]) -> tuple[Turn, ...]:
@@ -54,12 +59,12 @@ def _role(content: Fields) -> Role:
 
 
 class _Reading:
-    """Contents one after the other; `_open` are the calls that have no result yet, by name and id."""
+    """Contents one after the other."""
 
     def __init__(self, others: dict[str, Any]) -> None:
         self.drafts: list[_Draft] = []
         self._others = others
-        self._open: list[tuple[str, str]] = []
+        self._open = OpenCalls()
 
     def add(self, content: Fields, role: Role, number: int) -> None:
         """Take in the content of this number."""
@@ -93,7 +98,7 @@ class _Reading:
             case Called():
                 if draft.role != "assistant":
                     raise Unexpressible(fields.path, "a functionCall stands in a content of the role model")
-                draft.parts.append(self._called(read, made_id))
+                draft.parts.append(self._called(read, made_id, fields))
             case Text(text="") if proof is not None:  # it is there to carry its signature
                 pass
             case Answered():
@@ -101,26 +106,24 @@ class _Reading:
             case _:
                 draft.parts.append(read)
 
-    def _called(self, call: Called, made_id: str) -> ToolUse:
+    def _called(self, call: Called, made_id: str, fields: Fields) -> ToolUse:
         call_id = call.id or made_id
-        self._open.append((call.name, call_id))
+        if call_id in self._open:
+            raise Unexpressible(fields.path, f"two calls have the id {call_id!r}")
+        self._open.add(call_id, call.name)
         return ToolUse(id=call_id, name=call.name, arguments=call.arguments)
 
     def _answer(self, result: Answered, fields: Fields) -> None:
         """Take in a result; one that is given twice, as by a session that goes on, counts once."""
         draft = self._draft("tool")
-        if result.id is not None and result.result_of(result.id) in draft.parts:
+        if result.id is not None and draft.results.get(result.id) == result.result_of(result.id):
             self._others[fields.at(REPEATED)] = True
-        else:
-            draft.parts.append(result.result_of(self._call_answered(result, fields)))
-
-    def _call_answered(self, result: Answered, fields: Fields) -> str:
-        found = next((one for one in self._open if one[1] == result.id), None)
-        found = found or next((one for one in self._open if one[0] == result.name), None)
-        if found is None:
+            return
+        call_id = self._open.close(result.id, result.name)
+        if call_id is None:
             raise Unexpressible(fields.path, f"a result of {result.name!r}, of which no call is open")
-        self._open.remove(found)
-        return found[1]
+        draft.results[call_id] = result.result_of(call_id)
+        draft.parts.append(draft.results[call_id])
 
     def _draft(self, role: Role, *, is_new: bool = False) -> _Draft:
         """Return the turn to go on with: a new one, or the last if the same speaker goes on."""

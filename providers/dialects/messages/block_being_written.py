@@ -42,8 +42,11 @@ class BlockBeingWritten:
 
     @property
     def is_fit(self) -> bool:
-        """Tell whether the block can be ended: a call's arguments must be a JSON object."""
-        return not isinstance(self._part, ToolUse) or is_object(self._part.arguments or "".join(self._pieces))
+        """Tell whether the block can be ended: a call's arguments must be a JSON object, or nothing at all."""
+        if not isinstance(self._part, ToolUse):
+            return True
+        arguments = self._part.arguments or "".join(self._pieces)
+        return not arguments.strip() or is_object(arguments)
 
     def open(self, number: int) -> list[Event]:
         """Return the block's beginning, and the words that are known already."""
@@ -93,6 +96,8 @@ class BlockBeingWritten:
             case Reasoning(redacted=None) as thought:
                 if signature := thought.signature or "".join(self._pieces):
                     events.append(self._delta("signature_delta", "signature", signature))
+            case ToolUse() if self._sent and not (self._part.arguments or "".join(self._pieces)).strip():
+                events.append(self._delta("input_json_delta", "partial_json", "{}"))  # after blanks, which are no JSON
             case Hosted(item={"type": "compaction", "content": content}):
                 events.append(self._delta("compaction_delta", "content", content))
             case _:

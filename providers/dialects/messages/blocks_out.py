@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, assert_never
 
 from providers.dialects.base import Unexpressible
-from providers.dialects.json_text import object_of
+from providers.dialects.cutting import given_to
 from providers.dialects.messages.writing import Writing
 from schemas.conversation import (
     Audio,
@@ -67,16 +67,16 @@ def thought_of(part: Reasoning) -> str:
 
 
 def is_speechless(part: Reasoning) -> bool:
-    """Tell whether a thought says nothing here: what there is of it only another provider can read."""
-    is_foreign = part.encrypted is not None or part.id is not None
-    return is_foreign and not thought_of(part) and part.signature is None and part.redacted is None
+    """Tell whether a thought says nothing here: what there is of it, if anything, only another provider can read."""
+    return not thought_of(part) and part.signature is None and part.redacted is None
 
 
 def thinking_block(part: Reasoning, path: str, writing: Writing) -> Block | None:
     """Return a thinking block; its signature is empty if there is none."""
     writing.drop(f"{path}.id", part.id)
     writing.drop(f"{path}.encrypted", part.encrypted)
-    if is_speechless(part):
+    is_foreign = part.encrypted is not None or part.id is not None
+    if is_speechless(part) and (is_foreign or not writing.is_own):
         return None
     if part.redacted is not None:
         writing.drop(f"{path}.texts", part.texts)
@@ -162,7 +162,7 @@ def _document(part: File, path: str, writing: Writing) -> Block:
 def _tool_use(part: ToolUse, path: str, writing: Writing) -> Block:
     check_call(part, path)
     writing.drop(f"{path}.item_id", part.item_id)
-    given = object_of(part.arguments, f"{path}.arguments")
+    given = given_to(part, f"{path}.arguments")
     block: Block = {"type": "tool_use", "id": part.id, "name": part.name, "input": given}
     writing.cache(block, part.cache, path)
     return block

@@ -38,7 +38,7 @@ class Messages:
         """Return the message object that tells `reply`."""
         return write_reply(reply)
 
-    def stream_reader(self) -> StreamReader:
+    def stream_reader(self, *, is_usage_asked: bool = False) -> StreamReader:  # noqa: ARG002  it always is
         """Return a reader for one streamed message."""
         return MessageStreamReader()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from providers.dialects.base import Unexpressible
+from providers.dialects.counting import believed
 from providers.dialects.fields import Fields
 from providers.dialects.messages.unknown import Found
 from schemas.conversation import StopReason, TokenUsage
@@ -40,23 +41,24 @@ def read_stop_reason(value: str, path: str) -> StopReason:
     return READ[value]
 
 
-def read_usage(usage: Fields, found: Found) -> TokenUsage:
-    """Return the tokens of one call; `input_tokens` then counts cached ones too."""
+def read_usage(usage: Fields, found: Found) -> TokenUsage | None:
+    """Return the tokens of one call, None if nobody can have counted so; `input_tokens` then counts cached ones too."""
     cached = usage.integer("cache_read_input_tokens") or 0
     cache_written = usage.integer("cache_creation_input_tokens") or 0
+    own = usage.integer("input_tokens") or 0
     details = usage.fields("output_tokens_details")
     thought = (details.integer("thinking_tokens") or 0) if details else 0
     if details:
         found.inside("output_tokens_details").keep_rest(details)
     read = TokenUsage(
-        input_tokens=(usage.integer("input_tokens") or 0) + cached + cache_written,
+        input_tokens=own + cached + cache_written,
         output_tokens=usage.integer("output_tokens") or 0,
         cached_tokens=cached,
         cache_written_tokens=cache_written,
         reasoning_tokens=thought,
     )
     found.keep_rest(usage)
-    return read
+    return believed(read) if own >= 0 else None
 
 
 def write_usage(usage: TokenUsage | None) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from providers.dialects.base import Unexpressible
+from providers.dialects.call_ids import check_call_ids
+from providers.dialects.cutting import without_cut_call
 from providers.dialects.fields import Fields
 from providers.dialects.messages.blocks_in import read_block
 from providers.dialects.messages.blocks_out import write_block
@@ -31,7 +33,7 @@ def read_reply(body: dict[str, Any]) -> Reply:
             stop_reason=read_stop_reason(fields.needed_text("stop_reason"), "stop_reason"),
             stop_sequence=fields.text("stop_sequence"),
             usage=read_usage(usage, found.inside("usage")) if usage else None,
-            others={**fields.rest(), **found.fields},
+            others=found.with_rest(fields),
         )
 
 
@@ -43,6 +45,7 @@ def _parts(fields: Fields, found: Found) -> tuple[Part, ...]:
     for n, part in enumerate(parts):
         if isinstance(part, ToolResult):
             raise Unexpressible(f"content.{n}", "a tool_result has no place in an answer")
+    check_call_ids(parts)
     return parts
 
 
@@ -50,11 +53,13 @@ def write_reply(reply: Reply) -> dict[str, Any]:
     """Return the message object; raises `Unexpressible` for what no message can hold.
 
     A refusal is text here, and then the stop reason says that it is one. `created` and `logprobs` have no place in a message, nor
-    has a thought that only another provider can read. Usage that is unknown is written as zeros, since clients read it unasked.
+    has a thought that only another provider can read, nor a call that was not finished where the answer was cut off.
+    Usage that is unknown is written as zeros, since clients read it unasked.
     """
     is_own = reply.dialect == "messages"
     writing = Writing(is_own, Unplaced(reply.others if is_own else {}))
-    blocks = [write_block(part, f"parts.{n}", writing) for n, part in enumerate(reply.parts)]
+    parts = without_cut_call(reply.parts, reply.stop_reason)
+    blocks = [write_block(part, f"parts.{n}", writing) for n, part in parts]
     is_refused = any(isinstance(part, Refusal) for part in reply.parts)
     usage = write_usage(reply.usage)
     details = usage.setdefault("output_tokens_details", {})

@@ -46,5 +46,5 @@ def read_request(body: dict[str, Any]) -> Request:
             thinking=thinking,
             is_streamed=is_streamed,
             wants_usage=is_streamed,
-            others={**fields.rest(), **found.fields},
+            others=found.with_rest(fields),
         )

@@ -5,11 +5,12 @@ Unknown fields are not kept: the deltas of a stream have no place for them. Unkn
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from providers.dialects.base import Malformed, Unexpressible
+from providers.dialects.call_ids import CallIds
 from providers.dialects.fields import Fields
+from providers.dialects.json_text import strictly
 from providers.dialects.messages.ends import read_stop_reason, read_usage
 from providers.dialects.messages.failures import reading_answer
 from providers.dialects.messages.open_block import OpenBlock, open_block
@@ -26,6 +27,7 @@ class MessageStreamReader:
         self._has_begun = self._is_over = False
         self._blocks: dict[int, OpenBlock] = {}
         self._parts = 0
+        self._call_ids = CallIds()
         self._usage: dict[str, Any] = {}
         self._stop_reason: StopReason | None = None
         self._stop_sequence: str | None = None
@@ -87,6 +89,7 @@ class MessageStreamReader:
         if number in self._blocks:
             raise Unexpressible("index", f"block {number} begins twice")
         block = open_block(number, self._parts, body.object("content_block") or {})
+        self._call_ids.note(block.index, block.part)
         self._blocks[number] = block
         self._parts += 1
         return [block.beginning]
@@ -130,7 +133,7 @@ class MessageStreamReader:
 
 def _parsed(data: str) -> dict[str, Any]:
     try:
-        body = json.loads(data)
+        body = strictly(data)
     except (ValueError, RecursionError) as error:
         msg = f"the backend's stream holds an event that is no JSON: {error}"
         raise Malformed(msg) from error

@@ -10,9 +10,10 @@ with its first word, since it may be one that only another provider can read.
 from __future__ import annotations
 
 import json
-from typing import Any, Final, assert_never
+from typing import Any, assert_never
 
 from providers.dialects.base import Unexpressible
+from providers.dialects.cutting import CUT_OFF
 from providers.dialects.messages.block_being_written import BlockBeingWritten
 from providers.dialects.messages.ends import WRITTEN, write_usage
 from providers.dialects.messages.problems import broken_body
@@ -26,10 +27,7 @@ from schemas.conversation import (
     ReplyBegan,
     ReplyBroke,
     ReplyEnded,
-    StopReason,
 )
-
-CUT_OFF: Final[frozenset[StopReason]] = frozenset({"length", "content_filter", "refusal"})
 
 
 class MessageStreamWriter:
@@ -38,6 +36,7 @@ class MessageStreamWriter:
     def __init__(self) -> None:
         """Begin with nothing."""
         self._blocks: dict[int, BlockBeingWritten] = {}
+        self._waiting: list[BlockBeingWritten] = []  # for their first word
         self._unfit: list[BlockBeingWritten] = []
         self._begun_blocks = 0
         self._is_refused = self._is_over = False
@@ -71,10 +70,11 @@ class MessageStreamWriter:
 
     def _begin(self, delta: PartBegan) -> list[dict[str, Any]]:
         """Begin a part, and before it those that have waited for their first word: the order is the answer's."""
-        waiting = [event for block in self._blocks.values() for event in self._opened(block)]
+        waiting = [event for block in self._waiting if block.index in self._blocks for event in self._opened(block)]
         block = BlockBeingWritten(delta.index, delta.part)
         self._blocks[delta.index] = block
         self._is_refused = self._is_refused or isinstance(delta.part, Refusal)
+        self._waiting = [block] if block.may_say_nothing else []
         return waiting if block.may_say_nothing else [*waiting, *self._opened(block)]
 
     def _opened(self, block: BlockBeingWritten) -> list[dict[str, Any]]:

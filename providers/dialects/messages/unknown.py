@@ -1,15 +1,14 @@
 """Fields inside a block or a tool that nobody here knows: read into `others` by a path, and put back by it.
 
 A path is one of the conversation and not of the body: `turns.3.parts.1.caller`, `tools.0.defer_loading`, `usage.service_tier`. So
-it stays true when messages become turns. The field's own name stands after the last dot.
+it stays true when messages become turns. The field's own name stands after the last dot; dots of its own are escaped.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from providers.dialects.base import Unexpressible
-from providers.dialects.fields import Fields, where
+from providers.dialects.fields import Fields, escaped, unescaped, where
 
 
 class Found:
@@ -31,9 +30,11 @@ class Found:
     def keep_rest(self, fields: Fields) -> None:
         """Remember all that was not taken from `fields`."""
         for name, value in fields.rest().items():
-            if "." in name:
-                raise Unexpressible(fields.at(name), "has a dot in its name and is not known here")
-            self.keep(name, value)
+            self.keep(escaped(name), value)
+
+    def with_rest(self, fields: Fields) -> dict[str, Any]:
+        """Return all that was found, after what was not taken from the body itself."""
+        return {**{escaped(name): value for name, value in fields.rest().items()}, **self.fields}
 
     def merge(self, other: Found, at: str) -> None:
         """Take over what `other` found, below `at`."""
@@ -49,7 +50,7 @@ class Unplaced:
         self._by_owner: dict[str, dict[str, Any]] = {}
         for path, value in others.items():
             owner, _, name = path.rpartition(".")
-            self._by_owner.setdefault(owner, {})[name] = value
+            self._by_owner.setdefault(owner, {})[unescaped(name)] = value
 
     def onto(self, target: dict[str, Any], path: str) -> None:
         """Put the fields that belong to `path` into `target`."""

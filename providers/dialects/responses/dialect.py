@@ -47,7 +47,7 @@ class Responses:
         """Return the body to answer `request` with; raises `Unexpressible`."""
         return write_reply(reply, request)
 
-    def stream_reader(self) -> ResponsesStreamReader:
+    def stream_reader(self, *, is_usage_asked: bool = False) -> ResponsesStreamReader:  # noqa: ARG002  it always is
         """Return a reader for one streamed answer."""
         return ResponsesStreamReader()
 

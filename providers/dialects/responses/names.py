@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
-from providers.dialects.fields import Fields
+from providers.dialects.fields import Fields, escaped
 from schemas.conversation import DialectName
 
 NAME: Final[DialectName] = "responses"
@@ -27,7 +27,7 @@ def note_rest(fields: Fields, notes: Notes) -> None:
     """Write down each field that was not taken and that may mean something."""
     for name, value in fields.rest().items():
         if name not in INERT:
-            notes[fields.at(name)] = value
+            notes[fields.at(escaped(name))] = value
 
 
 def take_known(fields: Fields, name: str, known: Mapping[str, T], notes: Notes) -> T | None:

@@ -6,13 +6,14 @@ import math
 from typing import Any
 
 from providers.dialects.base import Unexpressible
+from providers.dialects.counting import believed
 from providers.dialects.fields import Fields
 from providers.dialects.responses.names import Notes, note_rest
 from schemas.conversation import TokenLogprob, TokenUsage
 
 
 def read_usage(fields: Fields | None, notes: Notes) -> TokenUsage | None:
-    """Return the tokens of one call."""
+    """Return the tokens of one call, None if nobody said, or can have counted so."""
     if fields is None:
         return None
     read, written = fields.fields("input_tokens_details"), fields.fields("output_tokens_details")
@@ -27,7 +28,7 @@ def read_usage(fields: Fields | None, notes: Notes) -> TokenUsage | None:
     for each in (read, written, fields):
         if each is not None:
             note_rest(each, notes)
-    return usage
+    return believed(usage)
 
 
 def _detail(fields: Fields | None, name: str) -> int:

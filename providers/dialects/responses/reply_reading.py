@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from providers.dialects.fields import Fields, as_object, where
+from providers.dialects.call_ids import check_call_ids
+from providers.dialects.fields import Fields, as_object, escaped, where
 from providers.dialects.responses.echo import ECHOED
 from providers.dialects.responses.items_reading import read_item
 from providers.dialects.responses.names import NAME, Notes
@@ -28,6 +29,7 @@ def read_reply(body: dict[str, Any]) -> Reply:
         for each in read_output_item(raw, where("output", n), notes)
     ]
     parts = tuple(part for part, _ in spoken)
+    check_call_ids(parts)
     return Reply(
         dialect=NAME,
         id=response.needed_text("id"),
@@ -37,14 +39,15 @@ def read_reply(body: dict[str, Any]) -> Reply:
         usage=read_usage(response.fields("usage"), notes),
         logprobs=tuple(token for _, logprobs in spoken for token in logprobs) or None,
         created=read_created(response),
-        others={name: value for name, value in response.rest().items() if name not in {"object", *ECHOED}} | notes,
+        others={escaped(name): value for name, value in response.rest().items() if name not in {"object", *ECHOED}}
+        | notes,
     )
 
 
 def read_output_item(raw: Any, path: str, notes: Notes) -> tuple[Spoken, ...]:
     """Return the parts of an answer that one item holds: a message may hold several, or none."""
     item = as_object(raw, path)
-    if item.get("type") not in SPOKEN:
+    if Fields(item, path).text("type") not in SPOKEN:
         return ((Hosted(dialect=NAME, item=item), ()),)
     parts = read_item(item, path, notes).parts
     if item["type"] != "message" or not isinstance(item["content"], list) or len(parts) != len(item["content"]):

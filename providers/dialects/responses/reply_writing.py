@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from providers.dialects.base import Unexpressible
+from providers.dialects.fields import unescaped
 from providers.dialects.responses.echo import echo
 from providers.dialects.responses.names import NAME, made_id
 from providers.dialects.responses.numbers import write_usage
@@ -111,11 +112,11 @@ def _add_other(body: dict[str, Any], name: str, value: Any) -> None:
     """Add a field that nobody here knows in its place: of the answer itself, or of its `usage`."""
     owner, *steps = name.split(".")
     if not steps:
-        body[name] = value
+        body[unescaped(name)] = value
         return
     holder = body[owner] if owner == "usage" else None
     for step in steps[:-1]:
         holder = holder.get(step) if isinstance(holder, dict) else None
     if not isinstance(holder, dict):
         raise Unexpressible(name, "is not known here")
-    holder[steps[-1]] = value
+    holder[unescaped(steps[-1])] = value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from providers.dialects.base import Unexpressible
-from providers.dialects.fields import Fields, as_object, where
+from providers.dialects.fields import Fields, as_object, escaped, where
 from providers.dialects.responses.items_reading import Item, read_item
 from providers.dialects.responses.names import NAME, Notes
 from providers.dialects.responses.settings import LOGPROBS, read_reasoning, read_text
@@ -75,8 +75,4 @@ def _logprobs(fields: Fields, notes: Notes) -> bool | None:
 
 
 def _others(fields: Fields, notes: Notes) -> dict[str, Any]:
-    rest = fields.rest()
-    for name in rest:
-        if "." in name:  # it would look like the path of a field deeper down
-            raise Unexpressible(name, "is not known here")
-    return rest | notes
+    return {escaped(name): value for name, value in fields.rest().items()} | notes

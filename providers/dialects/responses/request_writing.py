@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from providers.dialects.base import Unexpressible, Written
+from providers.dialects.fields import unescaped
 from providers.dialects.neutral import changes_no_answer
 from providers.dialects.pairs import check_pairs
 from providers.dialects.responses.content_writing import Writing
@@ -116,11 +117,11 @@ def _add_own(body: dict[str, Any], name: str, value: Any) -> None:
     if name == NAMESPACES:
         return
     if not steps:
-        body[name] = [*value, *body.get("include", [])] if name == "include" else value
+        body[unescaped(name)] = [*value, *body.get("include", [])] if name == "include" else value
     elif owner in {"text", "reasoning"}:
         holder = body
         for step in (owner, *steps[:-1]):
             holder = holder.setdefault(step, {})
-        holder[steps[-1]] = value
+        holder[unescaped(steps[-1])] = value
     else:
         raise Unexpressible(name, "is not known here")

@@ -6,12 +6,13 @@ of which nothing was told before it is whole is told at once, and what only the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, Literal
 
 from providers.dialects.base import Malformed, Unexpressible
+from providers.dialects.call_ids import CallIds
 from providers.dialects.fields import Fields, as_object
+from providers.dialects.json_text import strictly
 from providers.dialects.responses.growth import bare, growth
 from providers.dialects.responses.names import Notes
 from providers.dialects.responses.numbers import read_logprobs, read_usage
@@ -34,6 +35,9 @@ from schemas.conversation import (
 Place = tuple[int, int | None]
 """Which item of the output, and which content of it if it is a message."""
 
+LEFT_OUT_MAX: Final = 4096
+"""How many of an answer's thoughts may be left out by the numbers of others: each is kept, and told, as an empty one."""
+
 Handler = Callable[["ResponsesStreamReader", Fields], list[Delta]]
 
 
@@ -45,15 +49,18 @@ class ResponsesStreamReader:
         self._has_begun = self._is_over = False
         self._indexes: dict[Place, int] = {}
         self._parts: dict[int, Part] = {}
+        self._call_ids = CallIds()
         self._open: set[int] = set()
         self._whole_items: set[int] = set()
+        self._told: dict[tuple[int, str], int] = {}  # how many summaries or texts there are of a thought
+        self._left_out = 0
 
     def feed(self, event: str | None, data: str) -> list[Delta]:
         """Return what one event says; raises `Malformed`."""
         if self._is_over or not data.strip() or data.strip() == "[DONE]":
             return []
         try:
-            body = as_object(json.loads(data), "event")
+            body = as_object(strictly(data), "event")
             handler = self.HANDLERS.get(_type(event, body))
             return [] if handler is None else handler(self, Fields(body))
         except (Unexpressible, ValueError, OverflowError, RecursionError) as error:
@@ -107,14 +114,23 @@ class ResponsesStreamReader:
     def _summary_grew(self, fields: Fields) -> list[Delta]:
         """Add words to one of a thought's summaries."""
         began, index = self._sought(self._item_place(fields), Reasoning(id=fields.text("item_id")))
-        more, nth = fields.needed_text("delta"), _index(fields, "summary_index")
+        more, nth = fields.needed_text("delta"), self._nth(index, "summary", _index(fields, "summary_index"))
         return [*began, PartGrew(index=index, field="summary", more=more, nth=nth)]
 
     def _thought_grew(self, fields: Fields) -> list[Delta]:
         """Add words to one of a thought's texts."""
         began, index = self._sought(self._item_place(fields), Reasoning(id=fields.text("item_id")))
-        more, nth = fields.needed_text("delta"), _index(fields, "content_index")
+        more, nth = fields.needed_text("delta"), self._nth(index, "reasoning", _index(fields, "content_index"))
         return [*began, PartGrew(index=index, field="reasoning", more=more, nth=nth)]
+
+    def _nth(self, index: int, field: Literal["summary", "reasoning"], nth: int) -> int:
+        """Return which of a thought's summaries or texts grows; raises `Unexpressible` for a number beyond all that came."""
+        told = self._told.get((index, field), 0)
+        self._left_out += max(0, nth - told)
+        if self._left_out > LEFT_OUT_MAX:
+            raise Unexpressible(f"{field}.{told}", "is left out, and so are many others")
+        self._told[index, field] = max(told, nth + 1)
+        return nth
 
     def _arguments_grew(self, fields: Fields) -> list[Delta]:
         """Add to the arguments of a call."""
@@ -165,6 +181,7 @@ class ResponsesStreamReader:
         if place in self._indexes:
             raise Malformed(f"two parts have the place {place}")
         index = self._indexes[place] = len(self._indexes)
+        self._call_ids.note(index, part)
         self._parts[index] = part
         self._open.add(index)
         return PartBegan(index=index, part=part)
@@ -185,6 +202,7 @@ class ResponsesStreamReader:
         if index not in self._open:
             return said
         self._open.discard(index)
+        self._call_ids.note(index, part)
         self._parts[index] = part
         return [*said, PartEnded(index=index, part=part)]
 

@@ -35,11 +35,12 @@ from schemas.conversation import (
 
 @dataclass(slots=True)
 class _Message:
-    """A message that is being told; `contents` has an empty place for what is not whole yet."""
+    """A message that is being told; `contents` has an empty place for each of the `missing` that are not whole yet."""
 
     place: int
     id: str
     contents: list[dict[str, Any]] = field(default_factory=list)
+    missing: int = 0
     is_sealed: bool = False
     status: str = "completed"
 
@@ -92,6 +93,7 @@ class ResponsesStreamWriter:
             self._messages[delta.index] = message
             place, item_id, content_index = message.place, message.id, len(message.contents)
             message.contents.append({})
+            message.missing += 1
         else:
             said, place = self._seal(), self._next_place()
             item = single_item(bare(delta.part), self._id, place, "in_progress")
@@ -126,6 +128,7 @@ class ResponsesStreamWriter:
             return said + self._item_done(open_part.place, single_item(part, self._id, open_part.place, status))
         if isinstance(part, Text | Refusal):
             message.contents[open_part.content_index] = open_part.content(part)
+            message.missing -= 1
         message.status = status
         return said + self._message_done(message)
 
@@ -138,7 +141,7 @@ class ResponsesStreamWriter:
         return self._message_done(message)
 
     def _message_done(self, message: _Message) -> bytes:
-        if not message.is_sealed or not all(message.contents):
+        if not message.is_sealed or message.missing:
             return b""
         return self._item_done(message.place, message_item("assistant", message.contents, message.id, message.status))
 
@@ -150,7 +153,7 @@ class ResponsesStreamWriter:
         ended = outcome(delta.stop_reason, [*self._whole, *(each.part for each in self._open.values())])
         said = self._finish("incomplete" if ended.is_cut else "completed")
         response = self._response(ended)
-        response["usage"] = write_usage(delta.usage or (self._began.usage if self._began else None))
+        response["usage"] = write_usage(delta.usage)
         return said + self._events.say(f"response.{ended.status}", response=response)
 
     def _break(self, delta: ReplyBroke) -> bytes:

@@ -22,7 +22,7 @@ def read_tools(raw: list[Any], notes: Notes) -> tuple[Tool | HostedTool, ...]:
         match Fields(tool, path).needed_text("type"):
             case "function" | "custom":
                 tools.append(_tool(tool, path, None, notes))
-            case "namespace" if _is_plain_namespace(tool):
+            case "namespace" if _is_plain_namespace(tool, path):
                 tools.extend(_namespace(tool, path, notes))
             case _:
                 tools.append(HostedTool(dialect=NAME, tool=tool))
@@ -45,11 +45,13 @@ def read_tool_choice(raw: Any, notes: Notes) -> ToolChoice | None:
             return None
 
 
-def _is_plain_namespace(tool: dict[str, Any]) -> bool:
+def _is_plain_namespace(tool: dict[str, Any], path: str) -> bool:
     """Return whether a namespace holds tools that a client runs, and nothing else."""
-    tools = tool.get("tools")
-    kinds = [each.get("type") for each in tools if isinstance(each, dict)] if isinstance(tools, list) else []
-    return bool(kinds) and len(kinds) == len(tools or ()) and all(kind in {"function", "custom"} for kind in kinds)
+    tools, at = tool.get("tools"), where(path, "tools")
+    if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
+        return False
+    kinds = {Fields(each, where(at, n)).text("type") for n, each in enumerate(tools)}
+    return bool(kinds) and kinds <= {"function", "custom"}
 
 
 def _namespace(tool: dict[str, Any], path: str, notes: Notes) -> list[Tool]:

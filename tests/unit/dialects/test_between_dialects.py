@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from actors.gateway.lineage import turn_digest
 from providers.dialects.base import Unexpressible
 from providers.dialects.catalog import DIALECTS
+from providers.dialects.cutting import without_cut_call
 from providers.dialects.folding import fold
-from providers.dialects.gemini.endings import CUT_OFF
-from providers.dialects.json_text import is_object
 from providers.dialects.sse import EventSplitter
 from providers.dialects.unfolding import unfold
 from schemas.conversation import (
@@ -109,16 +108,10 @@ def test_an_answer_that_can_be_said_elsewhere_is_said_whole(
             over = said(dialect, reply, request)
         except Unexpressible:
             continue
-        assert _is_same(over, _without_cut_calls(reply) if there == "gemini" else reply)
+        is_told_whole = there != "gemini" and (there != "messages" or is_streamed)
+        told = [part for _, part in without_cut_call(reply.parts, reply.stop_reason)]
+        assert _is_same(over, reply if is_told_whole else reply.replaced(parts=tuple(told)))
         assert over.usage is None or reply.usage is None or over.usage.output_tokens == reply.usage.output_tokens
-
-
-def _without_cut_calls(reply: Reply) -> Reply:
-    """Return an answer as Gemini tells it: where it was cut off, without calls that were not finished."""
-    if reply.stop_reason not in CUT_OFF:
-        return reply
-    kept = [p for p in reply.parts if not isinstance(p, ToolUse) or not p.arguments.strip() or is_object(p.arguments)]
-    return reply.replaced(parts=tuple(kept))
 
 
 def _whole(dialect: Any, reply: Reply, request: Request) -> Reply:

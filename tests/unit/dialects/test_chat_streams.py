@@ -274,3 +274,23 @@ def test_an_error_in_mid_stream_is_told(event: str | None, data: str, message: s
 def test_what_is_no_stream_of_this_dialect_is_malformed(events: list[Any]) -> None:
     with pytest.raises(Malformed):
         read(*events)
+
+
+@pytest.mark.parametrize(("is_usage_asked", "tail", "is_whole"), [
+    (False, [], True),
+    (True, [], False),
+    (True, [{"id": "i", "model": "m", "choices": [], "usage": {"prompt_tokens": 1}}], True),
+    (True, ["[DONE]"], True),
+])  # fmt: skip
+def test_a_stream_without_a_done_is_whole_if_it_says_all_that_it_was_asked(
+    is_usage_asked: bool, tail: list[Any], is_whole: bool
+) -> None:
+    reader = CHAT.stream_reader(is_usage_asked=is_usage_asked)
+    choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": "stop"}
+    for event in [{"id": "i", "model": "m", "choices": [choice]}, *tail]:
+        reader.feed(None, event if isinstance(event, str) else json.dumps(event))
+    if is_whole:
+        reader.end()
+    else:
+        with pytest.raises(Malformed, match="it was cut"):
+            reader.end()

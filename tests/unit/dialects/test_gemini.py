@@ -244,6 +244,7 @@ def test_what_is_no_request_is_refused_by_its_field(body: dict[str, Any], field:
         ({"cachedContent": "cachedContents/x"}, "cachedContent"),
         ({"tools": [{"googleSearch": {}}]}, "tools.0"),
         ({"safetySettings": [{"category": "X", "threshold": "BLOCK_LOW_AND_ABOVE"}]}, "safetySettings"),
+        ({"safetySettings": [{"category": "X", "threshold": ["OFF"]}]}, "safetySettings"),
         ({"generationConfig": {"mediaResolution": "HIGH"}}, "generationConfig.mediaResolution"),
         ({"contents": [said({"text": "x", "videoMetadata": {"fps": 1}})]}, "contents.0.parts.0.videoMetadata"),
         ({"contents": [said({"executableCode": {"code": "1"}}, role="model")]}, "0"),
@@ -328,16 +329,24 @@ def test_a_summary_is_told_once_with_gaps_between() -> None:
     assert thoughts_of(GEMINI.read_reply(GEMINI.write_reply(reply, request))) == ("one", "two")
 
 
+def test_a_call_without_arguments_is_told_also_before_others_that_were_cut_off() -> None:
+    bare = ToolUse(id="c0", name="look", arguments="")
+    request = read()
+    for reply in (answer(bare, stop="tool_calls"), answer(bare, bare.replaced(id="c1"), stop="length")):
+        for told in ([GEMINI.write_reply(reply, request)], chunks(reply, request)):
+            parts = [part for one in told for part in one["candidates"][0]["content"]["parts"]]
+            assert parts == [{"functionCall": {"id": "c0", "name": "look", "args": {}}}]
+
+
 def test_a_call_that_was_cut_off_is_nothing_to_run() -> None:
     """It is left out where the answer was cut off, and refused where it says that it is whole."""
     cut = ToolUse(id="c0", name="look", arguments='{"at": [')
     request = read()
-    for whole in (
-        GEMINI.write_reply(answer(Text(text="x"), cut, stop="length"), request),
-        chunks(answer(Text(text="x"), cut, stop="length"), request)[-1],
-    ):
-        assert whole["candidates"][0]["finishReason"] == "MAX_TOKENS"
-        assert "functionCall" not in json.dumps(whole)
+    for call in (cut, cut.replaced(arguments="")):
+        reply = answer(Text(text="x"), call, stop="length")
+        for told in ([GEMINI.write_reply(reply, request)], chunks(reply, request)):
+            assert told[-1]["candidates"][0]["finishReason"] == "MAX_TOKENS"
+            assert "functionCall" not in json.dumps(told)
     for say in (GEMINI.write_reply, chunks):
         with pytest.raises(Unexpressible, match=r"parts\.0\.arguments"):
             say(answer(cut, stop="tool_calls"), request)

@@ -147,11 +147,31 @@ def test_a_refusal_is_text_and_a_stop_reason() -> None:
     assert MESSAGES.write_reply(answer(stop_reason="content_filter"), ASKED)["stop_reason"] == "refusal"
 
 
-@pytest.mark.parametrize("arguments", ['{"command": "rm -rf /tm', "", "null", "1"])
-def test_a_call_that_was_cut_off_is_never_made_one_that_can_be_run(arguments: str) -> None:
+ODD_ARGUMENTS = ['{"command": "rm -rf /tm', "null", "1"]
+
+
+@pytest.mark.parametrize("arguments", ODD_ARGUMENTS)
+def test_a_call_that_is_no_object_is_refused_where_the_answer_is_whole(arguments: str) -> None:
     with pytest.raises(Unexpressible) as refused:
-        MESSAGES.write_reply(answer(ToolUse(id="c", name="N", arguments=arguments), stop_reason="length"), ASKED)
+        MESSAGES.write_reply(answer(ToolUse(id="c", name="N", arguments=arguments), stop_reason="tool_calls"), ASKED)
     assert refused.value.field == "parts.0.arguments"
+
+
+@pytest.mark.parametrize("arguments", [*ODD_ARGUMENTS, "", " "])
+def test_a_call_that_was_cut_off_is_never_made_one_that_can_be_run(arguments: str) -> None:
+    """It is left out, and the message says that it was cut off."""
+    whole, cut = ToolUse(id="b", name="N", arguments=""), ToolUse(id="c", name="N", arguments=arguments)
+    body = MESSAGES.write_reply(answer(Text(text="x"), whole, cut, stop_reason="length"), ASKED)
+    assert body["stop_reason"] == "max_tokens"
+    called = {"type": "tool_use", "id": "b", "name": "N", "input": {}}
+    assert body["content"] == [{"type": "text", "text": "x"}, called]
+    assert MESSAGES.write_reply(answer(cut, stop_reason="length"), ASKED)["content"] == []
+
+
+@pytest.mark.parametrize("arguments", ["", " \n"])
+def test_a_call_without_arguments_takes_an_empty_object(arguments: str) -> None:
+    body = MESSAGES.write_reply(answer(ToolUse(id="c", name="N", arguments=arguments), stop_reason="tool_calls"), ASKED)
+    assert body["content"] == [{"type": "tool_use", "id": "c", "name": "N", "input": {}}]
 
 
 def test_what_no_message_holds_is_refused() -> None:

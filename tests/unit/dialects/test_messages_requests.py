@@ -375,6 +375,11 @@ def test_a_choice_without_tools_is_left_out() -> None:
         assert written.body.get("tools") == (None if tools is None else [])
 
 
+def test_a_call_without_arguments_is_written_with_an_empty_object() -> None:
+    body = MESSAGES.write_request(foreign(*called(""))).body
+    assert body["messages"][0]["content"] == [{"type": "tool_use", "id": "c", "name": "N", "input": {}}]
+
+
 def called(arguments: str, **about: Any) -> tuple[Turn, Turn]:
     """Return a call and its result."""
     return (
@@ -408,7 +413,6 @@ def called(arguments: str, **about: Any) -> tuple[Turn, Turn]:
         (foreign(said("system", Image(source=Url(url="u")))), "turns.0.parts.0"),
         (foreign(Turn(role="user", parts=(), name="Ann")), "turns.0.name"),
         (foreign(*called('{"command": "rm -rf /tm')), "turns.0.parts.0.arguments"),
-        (foreign(*called("")), "turns.0.parts.0.arguments"),
         (foreign(*called("[1]")), "turns.0.parts.0.arguments"),
         (foreign(*called('{"a": NaN}')), "turns.0.parts.0.arguments"),
         (foreign(*called('{"a": 1e999}')), "turns.0.parts.0.arguments"),

@@ -19,6 +19,7 @@ from schemas.conversation import (
     PartGrew,
     Reasoning,
     Refusal,
+    Reply,
     ReplyBegan,
     ReplyBroke,
     ReplyEnded,
@@ -337,7 +338,24 @@ def test_a_call_that_was_cut_off_is_left_so_where_the_message_says_that_it_was()
     assert events[1]["delta"]["stop_reason"] == "max_tokens"
 
 
-@pytest.mark.parametrize("arguments", [CUT.arguments, "", "[]"])
+@pytest.mark.parametrize("arguments", ["", " \n"])
+def test_a_call_without_arguments_is_ended_with_an_empty_object(arguments: str) -> None:
+    call, bare = CUT.replaced(arguments=arguments), CUT.replaced(arguments="")
+    for deltas in (
+        [PartBegan(index=0, part=bare), PartEnded(index=0, part=call)],
+        [
+            PartBegan(index=0, part=bare),
+            PartGrew(index=0, field="arguments", more=arguments),
+            PartEnded(index=0, part=call),
+        ],
+    ):
+        events = written(MESSAGES.stream_writer(ASKED), BEGAN, *deltas, ReplyEnded(stop_reason="tool_calls"))
+        told = [event["delta"]["partial_json"] for event in events if event["type"] == "content_block_delta"]
+        assert json.loads("".join(told) or "{}") == {}
+        assert end(0) in events
+
+
+@pytest.mark.parametrize("arguments", [CUT.arguments, "[]"])
 def test_a_call_that_is_no_object_is_never_ended_as_one_to_be_run(arguments: str) -> None:
     call = CUT.replaced(arguments=arguments)
     writer = MESSAGES.stream_writer(ASKED)
@@ -359,3 +377,11 @@ def test_a_call_that_is_no_object_is_never_ended_as_one_to_be_run(arguments: str
 def test_what_no_message_holds_is_refused(part: Any) -> None:
     with pytest.raises(Unexpressible):
         MESSAGES.stream_writer(ASKED).write(PartBegan(index=0, part=part))
+
+
+def test_a_thought_of_which_nothing_is_known_makes_no_block() -> None:
+    nothing = [PartBegan(index=0, part=Reasoning()), PartEnded(index=0, part=Reasoning())]
+    events = written(MESSAGES.stream_writer(ASKED), BEGAN, *nothing, ReplyEnded(stop_reason="stop"))
+    assert [event["type"] for event in events] == ["message_start", "message_delta", "message_stop"]
+    reply = Reply(dialect="responses", id="r", model="m", parts=(Reasoning(), Text(text="x")), stop_reason="stop")
+    assert MESSAGES.write_reply(reply, ASKED)["content"] == [{"type": "text", "text": "x"}]

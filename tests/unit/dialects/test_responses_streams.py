@@ -235,6 +235,27 @@ def test_an_event_that_makes_no_sense_is_malformed(event_: dict[str, Any], why: 
         read(CREATED, event_)
 
 
+@pytest.mark.parametrize("nth", [4097, 20_000_000, 2**63, 10**400])
+@pytest.mark.parametrize(
+    ("grew", "index"), [("reasoning_text", "content_index"), ("reasoning_summary_text", "summary_index")]
+)
+def test_a_number_that_leaves_very_many_thoughts_out_is_malformed(grew: str, index: str, nth: int) -> None:
+    """Each of them would be told as an empty one: some hundred bytes would become hundreds of megabytes."""
+    with pytest.raises(Malformed, match="is left out"):
+        read(CREATED, event(f"{grew}.delta", 0, delta="x", **{index: nth}))
+
+
+def test_very_many_thoughts_are_not_left_out_little_by_little() -> None:
+    skipping = [event("reasoning_text.delta", place, delta="x", content_index=1000) for place in range(5)]
+    with pytest.raises(Malformed, match="is left out"):
+        read(CREATED, *skipping)
+    following = [event("reasoning_text.delta", 0, delta="x", content_index=nth) for nth in range(5000)]
+    assert (
+        len(read(CREATED, *following, event("output_item.done", 0, item={"type": "reasoning", "summary": []}), DONE))
+        == 5004
+    )
+
+
 @pytest.mark.parametrize("data", ["{", "[]", "[" * 100_000])
 def test_data_that_is_no_event_is_malformed(data: str) -> None:
     with pytest.raises(Malformed):

@@ -52,3 +52,14 @@ def test_what_is_too_large_or_no_text_is_malformed() -> None:
         splitter.feed(b"data: 0123456789")
     with pytest.raises(Malformed, match="UTF-8"):
         EventSplitter().feed(b"data: \xff\n\n")
+
+
+def test_an_event_whose_lines_end_with_cr_alone_is_there_at_once() -> None:
+    """Nothing more need come, and an LF that comes in the next chunk makes no other event of it."""
+    splitter = EventSplitter()
+    assert [e.data for e in splitter.feed(b"data: 1\r\rdata: 2\r\r")] == ["1", "2"]
+    assert not splitter.is_torn
+    assert splitter.feed(b"data: 3\r") == []
+    assert [e.data for e in splitter.feed(b"\n\r")] == ["3"]
+    assert splitter.feed(b"\n") == []
+    assert not splitter.is_torn
