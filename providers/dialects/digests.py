@@ -52,10 +52,10 @@ def _compared(parts: Sequence[Part]) -> list[Any]:
             case Reasoning():
                 continue
             case Text() | Refusal():
-                if found and isinstance(found[-1], str):
-                    found[-1] += part.text
+                if found and isinstance(found[-1], list):
+                    found[-1].append(part.text)
                 elif part.text:
-                    found.append(part.text)
+                    found.append([part.text])
             case ToolUse():
                 found.append({"call": _id(part.id), "name": part.name, "arguments": _arguments(part.arguments)})
             case ToolResult():
@@ -68,7 +68,7 @@ def _compared(parts: Sequence[Part]) -> list[Any]:
                 found.append(as_file.model_dump(mode="json", exclude={"cache", "detail"}, exclude_none=True))
             case _:
                 found.append(part.model_dump(mode="json", exclude={"cache", "detail"}, exclude_none=True))
-    return found
+    return ["".join(one) if isinstance(one, list) else one for one in found]
 
 
 def _id(text: str) -> str:

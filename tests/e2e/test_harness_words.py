@@ -49,6 +49,8 @@ WORDS: Final = {
 }
 """By the tasks' ids. Programs know some of these words as commands."""
 
+pytestmark = pytest.mark.harness
+
 
 @pytest.fixture
 async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
@@ -57,16 +59,7 @@ async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
     await asyncio.to_thread(made.stop)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "codex_agent",
-        *(
-            pytest.param(name, marks=pytest.mark.harness)
-            for name in sorted({*HARNESSES, "acp_agent"} - {"codex_agent"})
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", sorted({*HARNESSES, "acp_agent"}))
 async def test_words_arrive_as_they_are_or_are_refused(run: RealRun, name: str) -> None:
     """Each is a task; the model is asked it word for word, or nothing was started and the message names the word."""
     dialect = backend_for(installed_for(name).dialect)
