@@ -33,6 +33,8 @@ TICK_S: Final = 0.5
 BROKEN_MAX: Final = 8
 BROKEN_WAIT_S: Final = 0.1
 """An attempt whose course breaks off is taken up again after this wait, doubled each time; so often in a row, then the run pauses."""
+AWAY_MAX: Final = 3
+"""So many attempts in a row, of whichever rollouts, whose model could not be reached pause the run."""
 SNAPSHOT_MIN: Final = 512
 
 StartDrive = Callable[[Drive[Any]], None]
@@ -76,6 +78,7 @@ class Conductor:
     _launched: int = 0
     _began: float = 0.0
     _halted: str | None = None
+    _away: int = 0
     _spent: Failure | None = None
     _snapshot_at: int = SNAPSHOT_MIN
     _cancelled: Envelope | None = None
@@ -135,7 +138,7 @@ class Conductor:
 
     async def conduct(self) -> Draft:
         """Run the window until there is something to state about the run: a snapshot, a pause, its end."""
-        self._halted = None
+        self._halted, self._away = None, 0
         for index in self._left:
             self._courses[index].broken = 0
         self._orphaned += self._left
@@ -282,9 +285,16 @@ class Conductor:
         course.since = course.since or rollout.writer.epoch
         if finished.failure and finished.failure.kind in HALTING and not self._halted:
             self._halted = f"{finished.failure.kind}: {finished.failure.message}"
+        self._note_reach(finished.failure)
         self._note(index, course, finished, rollout.state.finished_id or "")
         if course.retry_at and not self._is_done(index):
             heapq.heappush(self._due, (course.retry_at, index))
+
+    def _note_reach(self, failure: Failure | None) -> None:
+        """Count attempts in a row whose model could not be reached: the run pauses before all rollouts have used theirs up."""
+        self._away = self._away + 1 if failure and failure.kind == "transport_unreachable" else 0
+        if failure and self._away >= AWAY_MAX and not self._halted:
+            self._halted = f"{failure.kind}: {failure.message} (so ended the last {self._away} attempts)"
 
 
 def rollouts_of(content: bytes, config: Any) -> list[Planned]:

@@ -334,11 +334,11 @@ class Exchange:
         )
         async for chunk in incoming.chunks:
             for ready in relay.feed(chunk):
-                is_first = not self.outlet.has_begun
+                if ready is None:  # the first word leaves before the rest is read, and so do those of others
+                    await asyncio.sleep(0)
+                    continue
                 self.outlet.begin(HTTPStatus.OK, dict(STREAM_HEADERS))
                 await self.outlet.put(ready)
-                if is_first:  # it leaves before the rest is read
-                    await asyncio.sleep(0)
             if relay.is_whole:  # some servers keep the connection open, some break it off
                 break
         held = relay.end()

@@ -17,6 +17,8 @@ from providers.models.token_reading import TokenReading
 from schemas.conversation import Delta, Part, PartGrew, Reply, ReplyBroke
 
 DONE: Final = "[DONE]"
+AT_ONCE: Final = 8
+"""Events that are read without a pause: reading a whole answer takes milliseconds, for which the first words of others would wait."""
 
 
 PLAIN: Final = frozenset({"id", "object", "created", "model", "choices", "usage", "system_fingerprint", "service_tier"})
@@ -60,8 +62,8 @@ class Relay:
         self._held: list[bytes] = []
         self._size = 0
 
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield what goes to the client now that `chunk` has come; raises `Malformed`.
+    def feed(self, chunk: bytes) -> Iterator[bytes | None]:
+        """Yield what goes to the client now that `chunk` has come, and None where others may have their turn; raises `Malformed`.
 
         Of what comes with the first word of an answer, that word is yielded before the rest is read.
         """
@@ -70,12 +72,15 @@ class Relay:
             msg = f"an answer of more than {ANSWER_MAX_BYTES:,} bytes"
             raise Malformed(msg)
         ready: list[bytes] = []
-        for event in self._splitter.feed(chunk):
+        for number, event in enumerate(self._splitter.feed(chunk), 1):
             was_silent = self.first_at is None
             ready += self._pieces(event)
             if was_silent and self.first_at is not None and ready:
                 yield b"".join(ready)
+                yield None
                 ready = []
+            elif number % AT_ONCE == 0:
+                yield None
         if ready:
             yield b"".join(ready)
 

@@ -136,6 +136,60 @@ def test_refused_key_pauses_the_run_and_resume_completes_it() -> None:
     run_virtual(scenario())
 
 
+def test_a_model_that_is_not_there_pauses_the_run_and_resume_completes_it() -> None:
+    """After three attempts in a row, of whichever rollouts: those that follow keep their attempts until somebody has looked."""
+
+    async def scenario() -> None:
+        world = World(tasks=20)
+        is_there = False
+
+        def answer(call: ModelCall) -> ModelAnswer:
+            if not is_there:
+                raise fails("transport_unreachable")
+            return says("<answer>1</answer>")
+
+        with_model(world, FakeModel(answer))
+        world.start_host()
+        await world.request_run("r1", config(model=ScriptedModel(max_tries=1), num_samples_in_parallel=4))
+        while not any(isinstance(e.data, RunPaused) for e in world.events()):
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(60)
+        (paused,) = [e.data for e in world.events() if isinstance(e.data, RunPaused)]
+        assert "transport_unreachable" in paused.reason
+        ends = [e for e in world.events() if isinstance(e.data, RolloutFinished)]
+        assert 3 <= len(ends) <= 7
+        assert {e.data.state for e in ends} == {"retryable"}
+        is_there = True
+        await world.control("r1", RunResumeRequested(config_digest="digest"), "1")
+        finished = await world.finished("r1")
+        await settled(world)
+        assert (finished.planned, finished.scored) == (20, 20)
+
+    run_virtual(scenario())
+
+
+def test_a_model_that_is_away_now_and_then_pauses_nothing() -> None:
+    """What ends well, or otherwise, between two such attempts says that it is there."""
+
+    async def scenario() -> None:
+        world = World(tasks=20)
+
+        def answer(call: ModelCall) -> ModelAnswer:
+            if int(call.task_id.rsplit("/", 1)[-1]) % 2 == 0 and len(model.calls) <= 20:
+                raise fails("transport_unreachable")
+            return says("<answer>1</answer>")
+
+        model = with_model(world, FakeModel(answer))
+        world.start_host()
+        await world.request_run("r1", config(model=ScriptedModel(max_tries=1), num_samples_in_parallel=1))
+        finished = await world.finished("r1")
+        await settled(world)
+        assert finished.scored == 20
+        assert any(isinstance(e.data, RolloutFinished) and e.data.state == "retryable" for e in world.events())
+
+    run_virtual(scenario())
+
+
 def test_resume_under_another_configuration_is_refused() -> None:
     """A resume that names another configuration changes nothing and is answered."""
 
