@@ -115,7 +115,7 @@ async def test_killed_at_a_boundary_the_projection_is_whole_after_a_restart(plac
     """I9: with SIGKILL at any boundary, the restarted projector has every event once, and the results are written."""
     await place.publish(place.stored)
     process = start_projector(place.data_dir, {"GYM_BUS_FAULT": f"projector.{point}:kill:1"})
-    assert await asyncio.to_thread(process.wait, 20) == -signal.SIGKILL
+    assert await asyncio.to_thread(process.wait, 60) == -signal.SIGKILL
     process = start_projector(place.data_dir)
     try:
         assert (await caught_up(place))["rows"] == [[len(place.stored)]]
