@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from actors.gateway.answers import parameters_of, tools_digest
 from actors.gateway.grants import Grant
-from actors.gateway.unknown_fields import OTHERS
+from actors.gateway.unknown_fields import GOES_ON_FROM, OTHERS
 from adapters.harnesses.anew import without
 from providers.dialects.digests import ROOT, chained, continued_reply, turn_digest
 from providers.models.recorded_answer import parts_of
@@ -108,7 +108,7 @@ def _failed(turn: Turn) -> str:
 
 def _elsewhere(asked: ModelCallRequested) -> str | None:
     """Return the id of the answer that a call went on from, where that is none of this conversation's."""
-    named = asked.parameters.get(OTHERS, {}).get("previous_response_id")
+    named = asked.parameters.get(OTHERS, {}).get(GOES_ON_FROM)
     return named if asked.parent_id is None and isinstance(named, str) else None
 
 

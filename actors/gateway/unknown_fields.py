@@ -16,6 +16,8 @@ from schemas.conversation import Request
 
 OTHERS: Final = "others"
 OTHERS_DIGEST: Final = "others_digest"
+GOES_ON_FROM: Final = "previous_response_id"
+"""Recorded with each call that has it: by it later launches find what was asked."""
 NAMES_ITSELF: Final = frozenset(
     {
         "client_metadata",
@@ -51,7 +53,11 @@ class UnknownFields:
 
     def new(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """Return those that have to be recorded with a call that says all of `said`."""
-        return {path: value for path, value in said.items() if self._recorded.get(path) != _digest(value)}
+        return {
+            path: value
+            for path, value in said.items()
+            if path == GOES_ON_FROM or self._recorded.get(path) != _digest(value)
+        }
 
     def note(self, parameters: Mapping[str, Any]) -> None:
         """Take in the parameters that are recorded of a call."""

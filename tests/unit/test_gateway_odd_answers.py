@@ -149,6 +149,19 @@ async def test_a_call_goes_on_from_the_answer_that_it_names() -> None:
         assert [call.turn for call in asked(place)] == [1, 2, 3, 4]
 
 
+async def test_what_went_on_from_an_answer_elsewhere_is_found_again() -> None:
+    """Each question after the same one, too: a launch that follows asks nothing of the model."""
+    async with gateway_place("responses") as place:
+        place.upstream.answers = [reply(1), reply(2)]
+        asks = [{"previous_response_id": "resp_elsewhere", "input": words_asked} for words_asked in ("one", "two")]
+        for body in asks:
+            await post(place, "responses", **body)
+        again = mint(KEY, replace(place.grant, launch=2))
+        for body in asks:
+            await post(place, "responses", token=again, **body)
+        assert len(place.upstream.bodies) == 2
+
+
 async def test_a_result_goes_to_a_call_that_its_provider_keeps() -> None:
     """It is refused only where the call would have to be in the same body."""
     result = [{"type": "function_call_output", "call_id": "a", "output": "done"}]
