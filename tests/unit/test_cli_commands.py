@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import socket
-import socketserver
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
 
-from gym_bus.cli import checks, model_checks
+from gym_bus.cli import checks
 from gym_bus.cli.entry import COMMANDS, run
 from gym_bus.cli.eval_run import is_stand_in_unasked
 from gym_bus.cli.eval_status import processes_of
@@ -26,8 +20,6 @@ from gym_bus.errors import BadConfig
 from gym_bus.settings import Settings
 from schemas.config import (
     JsonlTaskset,
-    LocalModel,
-    OpenAIModel,
     ReasoningGymDataset,
     ReasoningGymTaskset,
     ReplayModel,
@@ -35,7 +27,7 @@ from schemas.config import (
     SimpleAgent,
 )
 from schemas.harnesses import MiniSweAgent, NopAgent, OracleAgent
-from schemas.sandboxes import Bubblewrap, Docker
+from schemas.sandboxes import Bubblewrap
 
 HELP_MAX_S = 0.6
 ROOT = Path(__file__).resolve().parents[2]
@@ -288,169 +280,6 @@ def test_a_stand_in_that_nobody_asked_for_is_warned_of(
     assert [is_stand_in_unasked(config) for config in found] == [is_warned]
 
 
-def test_a_missing_sandbox_is_found_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what can be done about it."""
-    monkeypatch.setattr("shutil.which", lambda _: None)
-    config = RunConfig(taskset=ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),)))
-    with pytest.raises(BadConfig, match="apt-get install bubblewrap"):
-        checks.check_config(config, None, Settings())
-
-
-class _Engine(BaseHTTPRequestHandler):
-    """An engine without images, which pulls none: Python's server says 501 to a POST."""
-
-    def do_GET(self) -> None:
-        is_ping = self.path == "/_ping"
-        body = b"OK" if is_ping else b'{"message": "No such image: some/image:1"}'
-        self.send_response(200 if is_ping else 404)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
-
-
-@pytest.mark.parametrize(
-    ("engine", "programs", "problem"),
-    [
-        ("none", (), "none is installed.*scripts/setup docker"),
-        ("none", ("dockerd",), "no container engine runs at.*systemctl start docker"),
-        ("dead", (), "no container engine runs at.*systemctl start docker"),
-        ("deaf", (), "does not answer.*is it a container engine"),
-        ("no_image", (), "(?s)image some/image:1 was not pulled: .*501.*: `docker pull some/image:1`"),
-        ("may_not_pull", (), "has no image some/image:1: `docker pull some/image:1`"),
-    ],
-)
-def test_a_missing_engine_is_found_before_anything_starts(
-    engine: str, programs: tuple[str, ...], problem: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Not installed, not running, not an engine, without the image: each with what can be done about it."""
-    monkeypatch.setattr("shutil.which", lambda name: name if name in programs else None)
-    monkeypatch.setattr("gym_bus.cli.engine_checks.ENGINE_TIMEOUT_S", 0.2)
-    path = tmp_path / "engine.sock"
-    tasks = ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),))
-    pull: Any = "never" if engine == "may_not_pull" else "missing"
-    config = RunConfig(taskset=tasks, sandbox=Docker(image="some/image:1", socket=str(path), pull=pull))
-    with ExitStack() as stack:
-        if engine in {"dead", "deaf"}:
-            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-            listener.bind(str(path))
-            if engine == "deaf":
-                listener.listen()
-        if engine in {"no_image", "may_not_pull"}:
-            server = stack.enter_context(socketserver.UnixStreamServer(str(path), _Engine))
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            stack.callback(server.shutdown)
-        with pytest.raises(BadConfig, match=problem):
-            checks.check_config(config, None, Settings())
-    checks.check_config(config.model_copy(update={"agent": SimpleAgent(enable_tools=False)}), None, Settings())
-
-
-def test_a_missing_local_model_is_found_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what can be done about it."""
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    tasks = ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),))
-    config = RunConfig(taskset=tasks, model=LocalModel(), agent=SimpleAgent(enable_tools=False))
-    with pytest.raises(BadConfig, match="scripts/setup local"):
-        checks.check_config(config, None, Settings())
-
-
-@contextmanager
-def backend(status: int, body: str) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body.encode())
-
-        def do_POST(self) -> None:
-            """Hang up on a call without a question, as clumsy servers do."""
-            self.close_connection = True
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "problem"),
-    [
-        (200, '{"data": []}', None),
-        (404, "", None),
-        (429, "slow down", None),
-        (503, "loading", None),
-        (401, "bad key sk-made-up", "refused the key"),
-        (403, "no", "refused the key"),
-        (200, "<html>hello</html>", "is no API of a model"),
-        (400, "what?", "answered 400"),
-    ],
-)
-def test_the_backend_is_asked_once(status: int, body: str, problem: str | None) -> None:
-    """A busy or a clumsy one may start a run, a wrong one may not; the key is never shown."""
-    with backend(status, body) as url:
-        model = OpenAIModel(policy_base_url=url, policy_model_name="m")
-        if problem is None:
-            model_checks.check_endpoint(model, "sk-made-up")
-            return
-        with pytest.raises(BadConfig, match=problem) as caught:
-            model_checks.check_endpoint(model, "sk-made-up")
-        assert "sk-made-up" not in str(caught.value)
-
-
-def serve_slowly(write: Callable[[socket.socket], None]) -> tuple[str, threading.Thread]:
-    """Serve one connection with `write`; return the address."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
-
-    def serve() -> None:
-        with listening, listening.accept()[0] as connection, suppress(OSError):
-            connection.recv(65_536)
-            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
-            write(connection)
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    return url, thread
-
-
-@pytest.mark.alone
-def test_a_list_of_models_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dripping or endless: an error within the deadline, whatever single reads take, and not the machine's memory."""
-    monkeypatch.setattr(model_checks, "ENDPOINT_TIMEOUT_S", 0.5)
-
-    def drip(connection: socket.socket) -> None:
-        for _ in range(40):
-            connection.sendall(b" ")
-            time.sleep(0.1)
-
-    def flood(connection: socket.socket) -> None:
-        while True:
-            connection.sendall(b" " * 65_536)
-
-    for write, said in ((drip, "no answer"), (flood, "more than")):
-        url, thread = serve_slowly(write)
-        began = time.monotonic()
-        with pytest.raises(BadConfig, match=said):
-            model_checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
-        assert time.monotonic() - began < 3
-        thread.join(10)
-
-
-def test_a_list_of_models_nested_without_end_is_no_list() -> None:
-    with backend(200, "[" * 100_000 + "]" * 100_000) as url, pytest.raises(BadConfig, match="is no API"):
-        model_checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
-
-
 def test_an_output_directory_is_taken_once(tmp_path: Path) -> None:
     """Of two runs that found it free one gets it; a place that cannot be is a clear error."""
     output = tmp_path / "out"
@@ -480,16 +309,6 @@ def test_a_run_is_not_called_like_an_option(capsys: pytest.CaptureFixture[str]) 
         assert "--run-id" in capsys.readouterr().err
 
 
-def test_nobody_at_the_address_is_said_with_the_address() -> None:
-    """Not a timeout of minutes: one line with the URL."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
-    with pytest.raises(BadConfig, match="cannot be reached") as caught:
-        model_checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
-    assert url in str(caught.value)
-
-
 def test_a_supervisor_that_is_stopped_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its status file is old although its lock is held: what it said of processes is called old, and no health."""
     monkeypatch.setattr("gym_bus.cli.eval_status.supervisor_pid", lambda _: 7)
@@ -497,32 +316,3 @@ def test_a_supervisor_that_is_stopped_is_not_believed(tmp_path: Path, monkeypatc
         status = {"pid": 7, "bus": {}, "store": {"state": "ok"}, "processes": {}, "age_s": age_s}
         monkeypatch.setattr("gym_bus.cli.eval_status.read_status", lambda _, status=status: status)
         assert processes_of(Settings(data_dir=tmp_path))["supervisor"].startswith(said)
-
-
-@pytest.mark.parametrize(
-    ("changes", "what"),
-    [
-        ({"sandbox": {"type": "daytona"}}, r"sandbox: daytona needs an API key: set DAYTONA_API_KEY"),
-        ({"sandbox": {"type": "apptainer", "image": "x.sif", "binary": "no-such"}}, r"no program 'no-such' on PATH"),
-        ({"grading_sandbox": {"type": "daytona"}}, r"grading_sandbox: daytona needs an API key: set DAYTONA_API_KEY"),
-        (
-            {"checkpoints": {"restore_in": {"type": "enroot", "image": "x", "binary": "no-such"}}},
-            r"checkpoints.restore_in: there is no program 'no-such'",
-        ),
-        (
-            {"grading_sandbox": {"type": "docker", "image": "x", "socket": "/nowhere/docker.sock"}},
-            r"grading_sandbox: no container engine runs at /nowhere",
-        ),
-    ],
-)
-def test_sandboxes_that_cannot_be_had_are_told_before_the_start(changes: dict[str, Any], what: str) -> None:
-    """Those for grading and for restoring too, by their own names."""
-    config = RunConfig.model_validate(
-        {
-            "taskset": {"type": "reasoning_gym", "datasets": [{"name": "chain_sum"}]},
-            "sandbox": {"type": "inline"},
-            **changes,
-        }
-    )
-    with pytest.raises(BadConfig, match=what):
-        checks.check_config(config, None, Settings())

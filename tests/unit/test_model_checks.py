@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -371,3 +376,108 @@ def test_help_names_the_kinds() -> None:
     assert "--model-type azure" in shown
     for text in ("KEY=VALUE", "model.type=local", "model.type=replay", "budget.rollout.model_calls=3"):
         assert text in shown
+
+
+@contextmanager
+def backend(status: int, body: str) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body.encode())
+
+        def do_POST(self) -> None:
+            """Hang up on a call without a question, as clumsy servers do."""
+            self.close_connection = True
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "problem"),
+    [
+        (200, '{"data": []}', None),
+        (404, "", None),
+        (429, "slow down", None),
+        (503, "loading", None),
+        (401, "bad key sk-made-up", "refused the key"),
+        (403, "no", "refused the key"),
+        (200, "<html>hello</html>", "is no API of a model"),
+        (400, "what?", "answered 400"),
+    ],
+)
+def test_the_backend_is_asked_once(status: int, body: str, problem: str | None) -> None:
+    """A busy or a clumsy one may start a run, a wrong one may not; the key is never shown."""
+    with backend(status, body) as url:
+        model = OpenAIModel(policy_base_url=url, policy_model_name="m")
+        if problem is None:
+            model_checks.check_endpoint(model, "sk-made-up")
+            return
+        with pytest.raises(BadConfig, match=problem) as caught:
+            model_checks.check_endpoint(model, "sk-made-up")
+        assert "sk-made-up" not in str(caught.value)
+
+
+def serve_slowly(write: Callable[[socket.socket], None]) -> tuple[str, threading.Thread]:
+    """Serve one connection with `write`; return the address."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+
+    def serve() -> None:
+        with listening, listening.accept()[0] as connection, suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n")
+            write(connection)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return url, thread
+
+
+@pytest.mark.alone
+def test_a_list_of_models_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dripping or endless: an error within the deadline, whatever single reads take, and not the machine's memory."""
+    monkeypatch.setattr(model_checks, "ENDPOINT_TIMEOUT_S", 0.5)
+
+    def drip(connection: socket.socket) -> None:
+        for _ in range(40):
+            connection.sendall(b" ")
+            time.sleep(0.1)
+
+    def flood(connection: socket.socket) -> None:
+        while True:
+            connection.sendall(b" " * 65_536)
+
+    for write, said in ((drip, "no answer"), (flood, "more than")):
+        url, thread = serve_slowly(write)
+        began = time.monotonic()
+        with pytest.raises(BadConfig, match=said):
+            model_checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
+        assert time.monotonic() - began < 3
+        thread.join(10)
+
+
+def test_a_list_of_models_nested_without_end_is_no_list() -> None:
+    with backend(200, "[" * 100_000 + "]" * 100_000) as url, pytest.raises(BadConfig, match="is no API"):
+        model_checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
+
+
+def test_nobody_at_the_address_is_said_with_the_address() -> None:
+    """Not a timeout of minutes: one line with the URL."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+    with pytest.raises(BadConfig, match="cannot be reached") as caught:
+        model_checks.check_endpoint(OpenAIModel(policy_base_url=url, policy_model_name="m"), None)
+    assert url in str(caught.value)
