@@ -18,6 +18,7 @@ from providers.sandboxes.daytona.box import DaytonaBox
 from providers.sandboxes.daytona.provider import DaytonaProvider
 from providers.sandboxes.remote.ownership import BOOT, HOST, LABEL, OWNER
 from schemas.sandboxes import Daytona, SandboxLimits
+from tests.support.box_server import SERVING
 from tests.support.sandbox_doubles.daytona import DaytonaDouble, daytona_double
 from tests.support.sandbox_doubles.faults import KEY, Fault
 
@@ -174,9 +175,7 @@ async def test_what_is_reached_is_said_anew(box: DaytonaBox, kept: DaytonaDouble
 
 
 async def test_a_port_is_reached_by_its_address(box: DaytonaBox) -> None:
-    port = 20_000 + time.time_ns() % 20_000
-    serve = f"echo hello >index.html; python3 -m http.server {port} --bind 127.0.0.1 >/dev/null 2>&1 & sleep 1"
-    await box.exec(serve, key="k", timeout_s=10)
+    port = int((await box.exec(SERVING, key="k", timeout_s=30)).output)
     async with httpx.AsyncClient(timeout=10) as client:
         answer = await client.get(f"{await box.address_of(port)}/index.html")
     assert answer.text == "hello\n"

@@ -23,6 +23,7 @@ from providers.sandboxes.e2b.provider import E2BProvider
 from providers.sandboxes.remote.ownership import BOOT, HOST, LABEL, OWNER, Host
 from providers.sandboxes.snapshots import NotEmpty, TooLarge
 from schemas.sandboxes import E2B, Bubblewrap, SandboxLimits
+from tests.support.box_server import SERVING
 from tests.support.sandbox_doubles.e2b import E2BDouble, e2b_double
 from tests.support.sandbox_doubles.faults import KEY, Fault
 
@@ -368,10 +369,7 @@ async def test_a_machine_reaches_nothing_unless_it_is_said(make: Any, box: E2BBo
 
 
 async def test_a_port_is_reached_by_its_address(box: E2BBox, kept: E2BDouble, double: tuple[str, E2BDouble]) -> None:
-    port = 20_000 + time.time_ns() % 20_000
-    tried = f"python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", {port}))' 2>/dev/null"
-    serving = f"echo hello >index.html; python3 -m http.server {port} --bind 127.0.0.1 >/dev/null 2>&1 &"
-    await said(box, f"{serving}\nfor n in $(seq 100); do {tried} && break; sleep 0.1; done")
+    port = int((await box.exec(SERVING, key="k", timeout_s=30)).output)
     address = await box.address_of(port)
     assert address == f"http://{port}-{next(iter(kept.kept))}.{kept.domain}"
     async with httpx.AsyncClient(timeout=10) as client:

@@ -20,6 +20,7 @@ from providers.sandboxes.opensandbox.box import NetworkedOpenSandboxBox
 from providers.sandboxes.opensandbox.provider import OpenSandboxProvider
 from providers.sandboxes.remote.ownership import BOOT, HOST, LABEL, OWNER
 from schemas.sandboxes import OpenSandbox, SandboxLimits
+from tests.support.box_server import SERVING
 from tests.support.sandbox_doubles.faults import KEY, Fault
 from tests.support.sandbox_doubles.opensandbox import OpenSandboxDouble, opensandbox_double
 
@@ -285,8 +286,7 @@ async def test_a_paused_machine_is_renewed_too(make: Any, kept: OpenSandboxDoubl
 
 
 async def test_a_port_is_reached_by_its_address(box: NetworkedOpenSandboxBox) -> None:
-    port = 20_000 + time.time_ns() % 20_000
-    await said(box, f"echo hello >index.html; python3 -m http.server {port} --bind 127.0.0.1 >/dev/null 2>&1 & sleep 1")
+    port = int((await box.exec(SERVING, key="k", timeout_s=30)).output)
     async with httpx.AsyncClient(timeout=10) as client:
         answer = await client.get(f"{await box.address_of(port)}/index.html")
     assert answer.text == "hello\n"
