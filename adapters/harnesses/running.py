@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from adapters.harnesses.base import Plan, Trace
 from adapters.harnesses.launching import Launch, LaunchBox, Order, prepare
-from adapters.harnesses.launching.launch import READ_MAX_BYTES
+from adapters.harnesses.launching.launch import READ_MAX_BYTES, is_prepared
 from adapters.harnesses.launching.supervisor import FIRST
 from adapters.harnesses.lines import Faults
 from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, Reader
@@ -24,6 +24,7 @@ from providers.sandboxes.processes import with_usual_path
 
 TRACE_MAX_BYTES: Final = 256 * 1024 * 1024
 PUT_WITHIN_S: Final = 30.0
+UNPREPARED: Final = 3
 TAIL_BYTES: Final = 512
 """So much of what was read last has to be in its place for a file to be the one that was read."""
 REPLACED_MAX: Final = 100
@@ -59,10 +60,11 @@ async def begin(
 
 
 async def _ready(box: LaunchBox, launch_id: str, cwd: str, copied: Mapping[str, str]) -> None:
-    await prepare(box)
-    make = with_usual_path(f"mkdir -p {shlex.quote(cwd)}")
+    make = with_usual_path(f"mkdir -p {shlex.quote(cwd)} || exit 1; {is_prepared()} || exit {UNPREPARED}")
     made = await box.exec(make, key=f"{launch_id}:cwd", timeout_s=PUT_WITHIN_S)
-    if made.exit_code != 0:
+    if made.exit_code == UNPREPARED:
+        await prepare(box)
+    elif made.exit_code != 0:
         raise Permanent(f"launch {launch_id}: {cwd} is no directory: {made.output.strip()[-200:]}")
     for number, (source, place) in enumerate(copied.items()):
         copy = f"mkdir -p {shlex.quote(place)} && cp -R {shlex.quote(source)}/. {shlex.quote(place)}"

@@ -85,9 +85,14 @@ def launchable(box: Box) -> LaunchBox:
     return cast("LaunchBox", box)
 
 
+def is_prepared(launches: str = LAUNCHES) -> str:
+    """Return the shell's question whether a machine is ready for launches."""
+    return f"[ -f {launches}/{SUPERVISOR} ]"
+
+
 async def prepare(box: LaunchBox, python: str = PYTHON, launches: str = LAUNCHES) -> None:
     """Make a machine ready for launches, if nobody has: the supervisor is brought. Raises `Permanent`, `BoxLost`."""
-    there = await box.exec(f"[ -f {launches}/{SUPERVISOR} ]", key="launching: ready", timeout_s=ASKED_WITHIN_S)
+    there = await box.exec(is_prepared(launches), key="launching: ready", timeout_s=ASKED_WITHIN_S)
     if there.exit_code != 0:
         await require_python(box, python)
         await box.put(Path(supervisor.__file__), f"{launches}/{SUPERVISOR}")
@@ -126,7 +131,7 @@ class Launch:
             content = order.written()
         except ValueError as error:
             raise Permanent(f"launch {self._id} cannot be ordered: {error}") from error
-        await self._put(content, "order.json")
+        await self._put(content, "order")
 
     async def go(self, order: Order) -> None:
         """Start the supervisor of a machine that is ready, with an order that is there; raises `Permanent`, `BoxLost`."""

@@ -1,4 +1,4 @@
-"""What is to be run: the file `order.json` that the supervisor reads in the machine, and removes as soon as it has."""
+"""What is to be run: the file `order` that the supervisor reads in the machine, and removes as soon as it has."""
 
 from __future__ import annotations
 
@@ -41,12 +41,18 @@ class Order(Frozen):
         return launch_id
 
     def written(self) -> bytes:
-        """Return the file's content; raises `ValueError` beyond `ORDER_MAX_BYTES`, or for a NUL, which no process can be given."""
-        content = self.model_dump_json().encode()
+        """Return the file's content: texts with NULs between them, the lengths of both lists known from the count of arguments.
+
+        Raises `ValueError` beyond `ORDER_MAX_BYTES`, or for a NUL, which no process can be given.
+        """
+        limits = (self.stdout_max_bytes, self.stderr_max_bytes)
+        head = (self.launch_id, self.cwd, self.stdin or "", self.timeout_s, self.grace_s, *limits, len(self.argv))
+        texts = [*map(str, head), *self.argv, *(f"{name}={value}" for name, value in self.environment.items())]
+        if any("\0" in text for text in texts):
+            msg = "no argument, no variable and no path can hold a NUL"
+            raise ValueError(msg)
+        content = "\0".join(texts).encode()
         if len(content) > ORDER_MAX_BYTES:
             msg = f"an order has at most {ORDER_MAX_BYTES:,} bytes, this one {len(content):,}"
-            raise ValueError(msg)
-        if any("\0" in text for text in (*self.argv, *self.environment.values())):
-            msg = "no argument and no variable can hold a NUL"
             raise ValueError(msg)
         return content

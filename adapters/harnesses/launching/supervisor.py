@@ -1,7 +1,6 @@
-# ruff: noqa: PTH207, PTH208  /proc is listed often, and patterns are absolute
 """Runs one command inside a machine to its end, and leaves a receipt that says how it ended. Carried there as text; Python 3.8.
 
-`python3 -I supervisor.py run DIR` takes what is to be run from DIR/order.json. Whoever holds the lock on DIR/claim is the one process
+`python3 -I supervisor.py run DIR` takes what is to be run from DIR/order. Whoever holds the lock on DIR/claim is the one process
 that runs it; a claim with something in it is never taken again, so nothing runs twice, whoever is killed when. As child subreaper it
 inherits what the command leaves behind, daemons too, and ends all of it before it writes DIR/receipt.json. A file DIR/stop, or TERM,
 asks it to stop. Without a receipt nothing is known of how the command ended.
@@ -19,15 +18,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
-import json
 import os
-import selectors
 import signal
 import stat
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,10 +45,22 @@ MARK, JOB_MARK = "GYM_BUS_LAUNCH", "GYM_BUS_JOB"
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+class Order:
+    """What is to be run, as it was written: texts with NULs between them."""
+
+    def __init__(self, content: bytes) -> None:
+        name, self.cwd, self.stdin, timeout_s, grace_s, stdout, stderr, count, *rest = content.split(b"\0")
+        self.launch_id = name.decode()
+        self.timeout_s, self.grace_s = float(timeout_s), float(grace_s)
+        self.limits = {"stdout": int(stdout), "stderr": int(stderr)}
+        self.argv = rest[: int(count)]
+        self.environment = dict(pair.split(b"=", 1) for pair in rest[int(count) :])
+
+
 class Output:
     """One stream of the command: its first bytes are kept in a file, the rest is counted, and read slowly."""
 
-    def __init__(self, path: Path, limit: int) -> None:
+    def __init__(self, path: str, limit: int) -> None:
         self.reads, self.writes = os.pipe()
         os.set_blocking(self.reads, False)
         self.file = made(path)
@@ -95,19 +103,17 @@ class Output:
 class Supervisor:
     """One command, from its start to its receipt."""
 
-    def __init__(self, directory: Path, order: dict[str, Any]) -> None:
+    def __init__(self, directory: str, order: Order) -> None:
         self.directory, self.order = directory, order
-        self.outputs = {
-            name: Output(directory / name, int(order[name + "_max_bytes"])) for name in ("stdout", "stderr")
-        }
+        self.outputs = {name: Output(os.path.join(directory, name), limit) for name, limit in order.limits.items()}
         self.child = 0
         self.status: int | None = None
         self.is_asked = False
         self.killed: set[int] = set()
         self.error: str | None = None
 
-    def run(self) -> dict[str, Any]:
-        """Return the receipt."""
+    def run(self) -> bytes:
+        """Return the receipt, as it is written."""
         started, began = time.time(), time.monotonic()
         ended_by, is_clean = "stopped", True
         if not self.stop_is_asked():
@@ -116,16 +122,18 @@ class Supervisor:
             except OSError as error:
                 ended_by, self.error = "exit", str(error)
                 self.status = (127 if isinstance(error, FileNotFoundError) else 126) << 8
-            else:
-                ended_by = self.watch(began + float(self.order["timeout_s"]))
-                is_clean = self.end_all()
+        from json import dumps  # before it is over: what runs may remove it
+
+        if self.child:
+            ended_by = self.watch(began + self.order.timeout_s)
+            is_clean = self.end_all()
         for output in self.outputs.values():
             output.drain()
             os.fsync(output.file)
         status = self.status
         signalled = status is not None and os.WIFSIGNALED(status)
-        return {
-            "launch_id": self.order["launch_id"],
+        receipt = {
+            "launch_id": self.order.launch_id,
             "ended_by": ended_by,
             "exit_code": None if status is None or signalled else os.WEXITSTATUS(status),
             "signal": os.WTERMSIG(status) if status is not None and signalled else None,
@@ -138,11 +146,12 @@ class Supervisor:
             "error": self.error,
             **{name: output.told() for name, output in self.outputs.items()},
         }
+        return dumps(receipt).encode()
 
     def start(self) -> None:
         """Fork; the child leads a session of its own and dies with us. Raises `OSError` if the command cannot be run."""
         told, tells = os.pipe()
-        stdin = os.open(self.order["stdin"] or os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        stdin = os.open(self.order.stdin or os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         parent = os.getpid()
         child = os.fork()
         if not child:
@@ -163,7 +172,7 @@ class Supervisor:
             os.waitpid(child, 0)
             self.child = 0
             number = int(said)
-            raise OSError(number, os.strerror(number), self.order["argv"][0])
+            raise OSError(number, os.strerror(number), os.fsdecode(self.order.argv[0]))
 
     def become(self, stdin: int, parent: int) -> None:
         """In the child: be the command."""
@@ -173,17 +182,19 @@ class Supervisor:
             os._exit(127)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
-        os.chdir(self.order["cwd"])
+        os.chdir(self.order.cwd)
         os.dup2(stdin, 0)
         os.dup2(self.outputs["stdout"].writes, 1)
         os.dup2(self.outputs["stderr"].writes, 2)
-        environment = {**self.order["environment"], MARK: self.order["launch_id"]}
+        environment = {**self.order.environment, os.fsencode(MARK): self.order.launch_id.encode()}
         if JOB_MARK in os.environ:  # by which the machine's keeper finds what it started
-            environment[JOB_MARK] = os.environ[JOB_MARK]
-        os.execvpe(self.order["argv"][0], self.order["argv"], environment)  # noqa: S606  without a shell: what was ordered
+            environment[os.fsencode(JOB_MARK)] = os.fsencode(os.environ[JOB_MARK])
+        os.execvpe(self.order.argv[0], self.order.argv, environment)  # noqa: S606  without a shell: what was ordered
 
     def watch(self, deadline: float) -> str:
         """Wait for the command's end, the deadline or a wish to stop; return what came first."""
+        import selectors
+
         with selectors.DefaultSelector() as selector:
             for output in self.outputs.values():
                 selector.register(output.reads, selectors.EVENT_READ, output)
@@ -204,12 +215,12 @@ class Supervisor:
 
     def stop_is_asked(self) -> bool:
         """Say whether TERM came, or the file is there."""
-        return self.is_asked or os.path.lexists(str(self.directory / "stop"))
+        return self.is_asked or os.path.lexists(os.path.join(self.directory, "stop"))
 
     def end_all(self) -> bool:
         """End everything that descends from us: TERM, some time, KILL; return whether nothing is left."""
         self.strike(signal.SIGTERM)
-        if self.gone_within(float(self.order["grace_s"])):
+        if self.gone_within(self.order.grace_s):
             return True
         until = time.monotonic() + ENDING_S
         while time.monotonic() < until:
@@ -251,13 +262,19 @@ class Supervisor:
                     self.status = status
 
 
+def content(path: str) -> bytes:
+    """Return what a file of /proc holds; raises `OSError`."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def descendants() -> list[int]:
     """Return the living processes that descend from this one, dead ones that nobody has buried left out."""
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with suppress(OSError, IndexError, ValueError):
-                state, parent = Path("/proc", name, "stat").read_bytes().rpartition(b")")[2].split()[:2]
+                state, parent = content("/proc/" + name + "/stat").rpartition(b")")[2].split()[:2]
                 if state not in (b"Z", b"X"):
                     parents[int(name)] = int(parent)
     found: set[int] = {os.getpid()}
@@ -269,27 +286,27 @@ def descendants() -> list[int]:
     return sorted(found - {os.getpid()})
 
 
-def end_marked(launch_id: str) -> None:
+def end_marked(launch_id: bytes) -> None:
     """Kill what a killed supervisor left: processes that carry its launch in their environment."""
-    mark, quiet, until = (MARK + "=" + launch_id).encode(), 0, time.monotonic() + ENDING_S
+    mark, quiet, until = os.fsencode(MARK) + b"=" + launch_id, 0, time.monotonic() + ENDING_S
     while quiet < 3 and time.monotonic() < until:  # noqa: PLR2004  a process that becomes another shows no environment for a moment
         quiet += 1
         for name in os.listdir("/proc"):
             if name.isdigit() and int(name) != os.getpid():
                 with suppress(OSError):
-                    if mark in Path("/proc", name, "environ").read_bytes().split(b"\0"):
+                    if mark in content("/proc/" + name + "/environ").split(b"\0"):
                         os.kill(int(name), signal.SIGKILL)
                         quiet = 0
         time.sleep(SLOWED_S)
 
 
-def claim(directory: Path, kind: int = fcntl.LOCK_EX) -> tuple[int, bytes] | None:
+def claim(directory: str, kind: int = fcntl.LOCK_EX) -> tuple[int, bytes] | None:
     """Return the locked file DIR/claim and what it holds, or None if somebody runs there.
 
     Raises `FileNotFoundError` without DIR.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(str(directory / "claim"), flags, 0o600)
+    descriptor = os.open(os.path.join(directory, "claim"), flags, 0o600)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise OSError(errno.EINVAL, "the claim in it is no file")
     try:
@@ -300,44 +317,44 @@ def claim(directory: Path, kind: int = fcntl.LOCK_EX) -> tuple[int, bytes] | Non
     return descriptor, os.pread(descriptor, CLAIM_MAX_BYTES, 0)
 
 
-def cleared(path: Path) -> None:
+def cleared(path: str) -> None:
     """Let nothing be at `path`; a directory is put aside."""
     with suppress(FileNotFoundError):
         try:
-            path.unlink()
+            os.unlink(path)
         except OSError:
-            if not stat.S_ISDIR(path.lstat().st_mode):
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
                 raise
-            path.rename(path.with_name(path.name + "." + os.urandom(4).hex()))
+            os.rename(path, path + "." + os.urandom(4).hex())
 
 
-def made(path: Path) -> int:
+def made(path: str) -> int:
     """Return a new file at `path`, open for writing, instead of whatever lies there; raises `OSError`."""
     for _ in range(MADE_TRIES):
         cleared(path)
         with suppress(FileExistsError):
-            return os.open(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    raise FileExistsError(errno.EEXIST, "something is there again and again", str(path))
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    raise FileExistsError(errno.EEXIST, "something is there again and again", path)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: str, content: bytes) -> None:
     """Let `path` hold `content`, or be as it was, whatever happens."""
-    part = path.with_name(path.name + ".part")
+    part = path + ".part"
     with open(made(part), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     try:
-        part.replace(path)
+        os.replace(part, path)
     except OSError:  # a directory
         cleared(path)
-        part.replace(path)
-    descriptor = os.open(str(path.parent), os.O_RDONLY)
+        os.replace(part, path)
+    descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
 
 
-def run(directory: Path) -> int:
+def run(directory: str) -> int:
     """Be the one that runs what is ordered; 0 also if another one is."""
     for _ in range(CLAIM_TRIES):
         try:
@@ -346,22 +363,22 @@ def run(directory: Path) -> int:
             return ABSENT
         if found:
             break
-        if (directory / "claim").stat().st_size:
+        if os.stat(os.path.join(directory, "claim")).st_size:
             return 0
         time.sleep(SLOWED_S)  # somebody looks, or is about to run it
     else:
         return BUSY
     held, said = found
-    ordered = directory / "order.json"
+    ordered = os.path.join(directory, "order")
     if said:
         with suppress(FileNotFoundError):  # who claimed it has read its own
-            ordered.unlink()
+            os.unlink(ordered)
         return 0
-    with open(os.open(str(ordered), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123  so it is opened
-        order = json.loads(file.read(ORDER_MAX_BYTES))
-    os.write(held, json.dumps({"launch_id": order["launch_id"], "pid": os.getpid()}).encode())
+    with open(os.open(ordered, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        order = Order(file.read(ORDER_MAX_BYTES))
+    os.write(held, (order.launch_id + " " + str(os.getpid())).encode())
     os.fsync(held)
-    ordered.unlink()  # it holds the environment
+    os.unlink(ordered)  # it holds the environment
     with suppress(PermissionError):
         os.setsid()
     LIBC.prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -376,11 +393,11 @@ def run(directory: Path) -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):  # whoever started us may go
         os.dup2(nothing, descriptor)
-    write_whole(directory / "receipt.json", json.dumps(supervisor.run()).encode())
+    write_whole(os.path.join(directory, "receipt.json"), supervisor.run())
     return 0
 
 
-def look(directory: Path) -> int:
+def look(directory: str) -> int:
     """Return how it stands."""
     try:
         found = claim(directory, fcntl.LOCK_SH)
@@ -388,32 +405,31 @@ def look(directory: Path) -> int:
         return ABSENT
     if not found:
         return RUNNING
-    if (directory / "receipt.json").exists():
+    if os.path.exists(os.path.join(directory, "receipt.json")):
         return ENDED
     return UNKNOWN if found[1] else UNCLAIMED
 
 
-def close(directory: Path) -> int:
+def close(directory: str) -> int:
     """Remove DIR, whose name changes first: nobody can begin in there any more."""
-    import shutil  # noqa: PLC0415  what is not needed to run is loaded where it is used: this begins in a few milliseconds
+    import shutil
 
-    closed = directory.with_name(directory.name + ".closed")
+    closed = directory + ".closed"
     try:
         found = claim(directory)
     except FileNotFoundError:
-        shutil.rmtree(str(closed), ignore_errors=True)
+        shutil.rmtree(closed, ignore_errors=True)
         return 0
     if not found:
         return RUNNING
     held, said = found
     if not said:
-        os.write(held, b"closed")
-    elif not (directory / "receipt.json").exists():
-        with suppress(ValueError, KeyError, TypeError):
-            end_marked(json.loads(said)["launch_id"])
-    shutil.rmtree(str(closed), ignore_errors=True)
-    directory.rename(closed)
-    shutil.rmtree(str(closed), ignore_errors=True)
+        os.write(held, b"- closed")
+    elif not os.path.exists(os.path.join(directory, "receipt.json")):
+        end_marked(said.partition(b" ")[0])
+    shutil.rmtree(closed, ignore_errors=True)
+    os.rename(directory, closed)
+    shutil.rmtree(closed, ignore_errors=True)
     return 0
 
 
@@ -423,12 +439,12 @@ def matching(pattern: str) -> list[str]:
     pattern = pattern[len(FIRST) :] if is_first else pattern
     if not any(sign in pattern for sign in "*?["):
         return [pattern]
-    import glob  # noqa: PLC0415  the same
+    import glob
 
     return sorted(glob.glob(pattern), reverse=not is_first)
 
 
-def part(target: Path, pattern: str, offset: int, size: int) -> int:
+def part(target: str, pattern: str, offset: int, size: int) -> int:
     """Copy a part of a file to where it can be fetched; nothing that is no regular file is waited for."""
     for path in matching(pattern):
         content = None
@@ -448,11 +464,11 @@ def part(target: Path, pattern: str, offset: int, size: int) -> int:
 
 def main(verb: str, where: str, *rest: str) -> int:
     """Do what the command line says."""
-    directory = Path(where)
+    directory = os.path.abspath(where)
     try:
         if verb == "part":
             name, pattern, offset, size = rest
-            return part(directory / name, pattern, int(offset), int(size))
+            return part(os.path.join(directory, name), pattern, int(offset), int(size))
         return {"run": run, "look": look, "close": close}[verb](directory)
     except OSError as error:
         print(error.strerror or error)  # noqa: T201  to whoever asked

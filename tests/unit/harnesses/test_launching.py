@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import asyncio
-import json
 import os
 import shlex
 import signal
@@ -93,7 +92,7 @@ async def test_it_runs_once(box: LaunchBox) -> None:
     assert len({str(receipt) for receipt in receipts}) == 1
     assert (await box.exec("cat count", key="k", timeout_s=10)).output == "ran\n"
     left = await box.exec(f"sleep 0.3; ls {launches[0].directory}", key="k", timeout_s=10)
-    assert "order.json" not in left.output
+    assert "order" not in left.output.split()
 
 
 async def test_who_comes_later_goes_on_with_it(box: LaunchBox) -> None:
@@ -300,20 +299,20 @@ def test_the_supervisor_alone(tmp_path: Path) -> None:
     directory = tmp_path / "l1"
     directory.mkdir()
     ordered = shell("sleep 20", cwd="/", environment={"PATH": os.defpath})
-    (directory / "order.json").write_bytes(ordered.written())
+    (directory / "order").write_bytes(ordered.written())
     running = subprocess.Popen([sys.executable, "-I", SUPERVISOR, "run", directory])
     until = time.monotonic() + 10
     while not (directory / "claim").exists() or not (directory / "claim").read_bytes():
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert json.loads((directory / "claim").read_bytes())["pid"] == running.pid
+    assert (directory / "claim").read_bytes() == b"l1 %d" % running.pid
     running.kill()
     running.wait(10)
-    (directory / "order.json").write_bytes(ordered.written())
+    (directory / "order").write_bytes(ordered.written())
     again = subprocess.run([sys.executable, "-I", SUPERVISOR, "run", directory], timeout=10, check=False)
     assert again.returncode == 0
     assert not (directory / "receipt.json").exists()
-    assert not (directory / "order.json").exists()
+    assert not (directory / "order").exists()
     assert shlex.join(ordered.argv) not in "\n".join(processes_with("sleep 20"))
 
 
