@@ -12,6 +12,7 @@ from opensandbox.config import ConnectionConfig
 from opensandbox.models.sandboxes import NetworkPolicy, SandboxFilter
 from opensandbox.transport import RetryPolicy
 
+from providers.sandboxes.opensandbox.connections import Connections, closed_on_failure
 from providers.sandboxes.opensandbox.machine import OpenSandboxMachine
 from providers.sandboxes.opensandbox.networks import policy
 from providers.sandboxes.opensandbox.refusals import refusals
@@ -31,7 +32,8 @@ class OpenSandboxCloud:
         self._config = config
         self._api_key = api_key
         self._manager: SandboxManager | None = None
-        self._made: dict[str, Sandbox] = {}
+        self._managers = Connections()
+        self._made: dict[str, Connections] = {}
         self._connecting = asyncio.Lock()
 
     async def check(self) -> None:
@@ -45,7 +47,8 @@ class OpenSandboxCloud:
         """Make a container of the image, and wait until what runs in it answers. The client repeats nothing."""
         config = self._config
         network: NetworkPolicy | None = None if config.allow_hosts is None else policy(config.allow_hosts)
-        async with refusals("making a machine", is_made=False):
+        connections = Connections()
+        async with refusals("making a machine", is_made=False), closed_on_failure(connections):
             sandbox = await Sandbox.create(
                 config.image,
                 timeout=timedelta(seconds=lifetime_s),
@@ -55,9 +58,9 @@ class OpenSandboxCloud:
                 resource=dict(config.resource_limits),
                 resource_requests=dict(config.resource_requests) or None,
                 network_policy=network,
-                connection_config=self.connection(),
+                connection_config=self.connection(connections),
             )
-        self._made[str(sandbox.id)] = sandbox
+        self._made[str(sandbox.id)] = connections
         return OpenSandboxMachine(sandbox)
 
     async def find(self, metadata: Mapping[str, str]) -> list[Found]:
@@ -86,20 +89,17 @@ class OpenSandboxCloud:
             if error.kind != "gone":
                 raise
             is_there = False
-        if sandbox := self._made.pop(machine_id, None):
-            await sandbox.close()
+        if connections := self._made.pop(machine_id, None):
+            await connections.aclose()
         return is_there
 
     async def aclose(self) -> None:
         """Close connections."""
-        for sandbox in self._made.values():
-            await sandbox.close()
+        for connections in (*self._made.values(), self._managers):
+            await connections.aclose()
         self._made.clear()
-        if self._manager:
-            await self._manager.close()
-            self._manager = None
 
-    def connection(self) -> ConnectionConfig:
+    def connection(self, connections: Connections) -> ConnectionConfig:
         """Return how the client is to talk to the server."""
         if not self._api_key:
             raise CloudRefused("unauthorised", "OpenSandbox needs an API key, and there is none")
@@ -112,10 +112,11 @@ class OpenSandboxCloud:
             use_server_proxy=config.use_server_proxy,
             retry_policy=RetryPolicy.disabled(),
             disable_metrics=True,
+            transport=connections,
         )
 
     async def _managing(self) -> SandboxManager:
         async with self._connecting:
             if self._manager is None:
-                self._manager = await SandboxManager.create(self.connection())
+                self._manager = await SandboxManager.create(self.connection(self._managers))
             return self._manager
