@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -143,15 +145,22 @@ async def ended(place: Stage) -> tuple[Counter[type], list[Envelope]]:
     return Counter(type(event.data) for event in events), events
 
 
+DAY: Final = re.compile(r"\b20\d\d-\d\d-\d\d\b")
+
+
 def asked(upstream: Upstream) -> list[dict[str, Any]]:
     """Return the bodies of the calls that the model was asked to answer."""
     return [body for body in upstream.bodies if "input" in body or len(body.get("messages", ())) > 1]
 
 
 def questions(agent: Program, upstream: Upstream) -> list[list[str]]:
-    """Return what the model was asked, in the form in which neither a client's habits nor what it writes anew each time count."""
+    """Return what the model was asked, in the form in which neither a client's habits nor what it writes anew each time count.
+
+    A day that is named is today: some programs do, and midnight may come between two runs.
+    """
     dialect, anew = DIALECTS[HARNESSES[agent.type].dialect], written_anew(agent.type)
-    turns = [[without(anew, turn) for turn in dialect.read_request(body).turns] for body in asked(upstream)]
+    bodies = [json.loads(DAY.sub("today", json.dumps(body))) for body in asked(upstream)]
+    turns = [[without(anew, turn) for turn in dialect.read_request(body).turns] for body in bodies]
     return [[turn_digest(turn.role, turn.parts) for turn in conversation] for conversation in turns]
 
 
