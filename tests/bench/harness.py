@@ -104,6 +104,8 @@ async def _bare_ms(name: str, runs: int) -> float:
         Path(directory).chmod(0o755)
         async with harness_place(harness, Path(directory), model) as at:
             for number in range(runs):
+                cleared = await at.box.exec("rm -rf /tmp/*", key=f"cleared{number}", timeout_s=ENDED_WITHIN_S)
+                assert cleared.exit_code == 0, "like a box that is new: Pi keeps what it has compiled in there"
                 command = await _command(at, at.plan(home=f"/tmp/agent{number}"), number)
                 begun.append(time.time())
                 done = await at.box.exec(command, key=f"bare{number}", timeout_s=ENDED_WITHIN_S)
