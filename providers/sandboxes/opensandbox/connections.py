@@ -7,7 +7,7 @@ opens afterwards nobody would close: httpx lets a transport that was closed go o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -43,7 +43,7 @@ class Connections(httpx.AsyncHTTPTransport):
 
 
 @asynccontextmanager
-async def closed_on_failure(connections: Connections) -> AsyncIterator[None]:
+async def closed_on_failure(connections: Connections) -> AsyncGenerator[None, None]:
     """Close them if what they were made for does not come about."""
     try:
         yield
