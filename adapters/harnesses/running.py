@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from adapters.harnesses.base import Plan, Trace
 from adapters.harnesses.launching import Launch, LaunchBox, Order, prepare
-from adapters.harnesses.launching.launch import READ_MAX_BYTES, is_prepared
+from adapters.harnesses.launching.launch import READ_MAX_BYTES, prepared_check
 from adapters.harnesses.launching.supervisor import FIRST
 from adapters.harnesses.lines import Faults
 from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, Reader
@@ -60,7 +60,7 @@ async def begin(
 
 
 async def _ready(box: LaunchBox, launch_id: str, cwd: str, copied: Mapping[str, str]) -> None:
-    make = with_usual_path(f"mkdir -p {shlex.quote(cwd)} || exit 1; {is_prepared()} || exit {UNPREPARED}")
+    make = with_usual_path(f"mkdir -p {shlex.quote(cwd)} || exit 1; {prepared_check()} || exit {UNPREPARED}")
     made = await box.exec(make, key=f"{launch_id}:cwd", timeout_s=PUT_WITHIN_S)
     if made.exit_code == UNPREPARED:
         await prepare(box)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import socket
 import socketserver
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from gym_bus.cli import checks
 from gym_bus.errors import BadConfig
@@ -26,15 +24,7 @@ from schemas.config import (
 )
 from schemas.sandboxes import Docker
 
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every command works in a directory of its own, finds an empty environment, and leaves logging as it was."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GYM_BUS_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    yield
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def test_a_missing_sandbox_is_found_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:

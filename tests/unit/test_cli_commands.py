@@ -6,11 +6,9 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from gym_bus.cli import checks
 from gym_bus.cli.entry import COMMANDS, run
@@ -41,14 +39,7 @@ SUBCOMMANDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every command works in a directory of its own, finds an empty environment, and leaves logging as it was."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GYM_BUS_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    yield
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 @pytest.mark.alone

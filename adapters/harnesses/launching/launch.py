@@ -85,14 +85,14 @@ def launchable(box: Box) -> LaunchBox:
     return cast("LaunchBox", box)
 
 
-def is_prepared(launches: str = LAUNCHES) -> str:
+def prepared_check(launches: str = LAUNCHES) -> str:
     """Return the shell's question whether a machine is ready for launches."""
     return f"[ -f {launches}/{SUPERVISOR} ]"
 
 
 async def prepare(box: LaunchBox, python: str = PYTHON, launches: str = LAUNCHES) -> None:
     """Make a machine ready for launches, if nobody has: the supervisor is brought. Raises `Permanent`, `BoxLost`."""
-    there = await box.exec(is_prepared(launches), key="launching: ready", timeout_s=ASKED_WITHIN_S)
+    there = await box.exec(prepared_check(launches), key="launching: ready", timeout_s=ASKED_WITHIN_S)
     if there.exit_code != 0:
         await require_python(box, python)
         await box.put(Path(supervisor.__file__), f"{launches}/{SUPERVISOR}")

@@ -262,7 +262,7 @@ class Supervisor:
                     self.status = status
 
 
-def content(path: str) -> bytes:
+def held_by(path: str) -> bytes:
     """Return what a file of /proc holds; raises `OSError`."""
     with open(path, "rb") as file:
         return file.read()
@@ -274,7 +274,7 @@ def descendants() -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             with suppress(OSError, IndexError, ValueError):
-                state, parent = content("/proc/" + name + "/stat").rpartition(b")")[2].split()[:2]
+                state, parent = held_by("/proc/" + name + "/stat").rpartition(b")")[2].split()[:2]
                 if state not in (b"Z", b"X"):
                     parents[int(name)] = int(parent)
     found: set[int] = {os.getpid()}
@@ -294,7 +294,7 @@ def end_marked(launch_id: bytes) -> None:
         for name in os.listdir("/proc"):
             if name.isdigit() and int(name) != os.getpid():
                 with suppress(OSError):
-                    if mark in content("/proc/" + name + "/environ").split(b"\0"):
+                    if mark in held_by("/proc/" + name + "/environ").split(b"\0"):
                         os.kill(int(name), signal.SIGKILL)
                         quiet = 0
         time.sleep(SLOWED_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import duckdb
 import pydantic_core
 import pytest
-import structlog
 
 from gym_bus.blobs import MemoryBlobs
 from gym_bus.bus import Stored
@@ -101,12 +100,7 @@ class Place:
         return told
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GYM_BUS_DATA_DIR", str(tmp_path / "data"))
-    yield
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def samples(place: Place, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
