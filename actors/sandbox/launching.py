@@ -30,9 +30,12 @@ from schemas.harnesses import ToldItem
 from schemas.sandboxes import workspace_of
 from schemas.values import Failure
 
-LOOK_FIRST_S: Final = 0.2
+LOOK_FIRST_S: Final = 1.0
 LOOK_MAX_S: Final = 2.0
-"""How long a program that says nothing is left alone between two looks: longer and longer, until it says something."""
+"""How long a program that was just launched, or said something, is left alone, and one that says nothing: longer and longer.
+
+A look starts a process beside it: one at once took a fifth of the time that a program needs to begin.
+"""
 ITEMS_AT_ONCE: Final = 200
 CHARS_AT_ONCE: Final = 400_000
 STDERR_MAX_BYTES: Final = 4096
@@ -76,9 +79,9 @@ class GoingLaunch:
         return cls(launch, first, others)
 
     async def look(self) -> None:
-        """Take in a piece of what it has written, and whether it has ended, or wait a while; raises `LaunchUnknown`, `BoxLost`."""
+        """Wait a while or until it has ended, and take in a piece of what it has written; raises `LaunchUnknown`, `BoxLost`."""
         if self.receipt is None:
-            self.receipt = await self.launch.wait(0)
+            self.receipt = await self.launch.wait(self.pause_s)
         piece = await self.first.next_piece()
         if piece is not None:
             self._keep(map(told, piece))
@@ -89,7 +92,6 @@ class GoingLaunch:
                 self.asides += [item for item in map(told, await other.rest()) if item.kind in ASIDES]
             self.is_read = True
         else:
-            await asyncio.sleep(self.pause_s)
             self.pause_s = min(2 * self.pause_s, LOOK_MAX_S)
 
     def _keep(self, items: Iterable[ToldItem]) -> None:
