@@ -32,6 +32,7 @@ from schemas.harnesses import (
     OracleAgent,
     PiAgent,
     PrimeAgent,
+    PythonAgent,
     QwenCodeAgent,
     RemoteAgent,
     StrandsAgent,
@@ -410,6 +411,7 @@ AgentConfig = Annotated[
     | Annotated[HermesAgent, Tag("hermes_agent")]
     | Annotated[OpenClawAgent, Tag("openclaw_agent")]
     | Annotated[PrimeAgent, Tag("prime_agent")]
+    | Annotated[PythonAgent, Tag("python_agent")]
     | Annotated[OpenHandsAgent, Tag("openhands")]
     | Annotated[Terminus2Agent, Tag("terminus_2_agent")]
     | Annotated[AiderAgent, Tag("aider")]

@@ -27,11 +27,12 @@ HarnessName = Literal[
     "openhands",
     "pi_agent",
     "prime_agent",
+    "python_agent",
     "qwen_code",
     "simple_strands_agent",
     "terminus_2_agent",
 ]
-"""The names of `adapters.harnesses.table.HARNESSES`, and of an agent that a run's configuration brings."""
+"""The names of `adapters.harnesses.table.HARNESSES`, and of agents that a run's configuration brings."""
 
 
 class HarnessAgent(Tagged):
@@ -187,6 +188,28 @@ class PrimeAgent(HarnessAgent):
     kernel_python: str | None = Field(default=None, min_length=1, max_length=4096)
 
 
+class PythonAgent(HarnessAgent):
+    """An agent that is a Python function, `module:function`, found in `python_path`: directories of the sandbox.
+
+    It is run by `python`, the sandbox's own without one. `resumes` says that it goes on with its session when a further input comes.
+    """
+
+    type: Literal["python_agent"] = "python_agent"
+    function: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=512)
+    python_path: tuple[str, ...] = Field(default=(), max_length=64)
+    python: str | None = Field(default=None, min_length=1, max_length=4096)
+    resumes: bool = False
+
+    @field_validator("python_path")
+    @classmethod
+    def _are_absolute(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            if not path.startswith("/") or ":" in path:
+                msg = f"{path!r} is no absolute path without `:`: want a directory of the sandbox such as /opt/mine"
+                raise ValueError(msg)
+        return paths
+
+
 class OpenHandsAgent(HarnessAgent):
     """OpenHands."""
 
@@ -271,12 +294,13 @@ Program = (
     | HermesAgent
     | OpenClawAgent
     | PrimeAgent
+    | PythonAgent
     | OpenHandsAgent
     | Terminus2Agent
     | AiderAgent
     | AcpAgent
 )
-"""Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`, and one whose program a run's configuration brings."""
+"""Every kind of `HarnessAgent`: one for each row of `adapters.harnesses.table`, and two whose program a run's configuration brings."""
 
 
 class RemoteAgent(Tagged):

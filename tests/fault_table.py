@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from adapters.harnesses.acp import ACP
-from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.table import BROUGHT, HARNESSES
 from tests.support.harness_place import ROOT
 from tests.support.page_tables import lines_of, put_table, table
 
@@ -46,7 +45,7 @@ def with_seen(page: str, seen: dict[str, dict[str, dict[str, Any]]]) -> str:
     rows = {line.split("`")[1]: line for line in lines_of(page, MADE_BY)}
     rows |= {name: row(name, faults) for name, faults in seen.items()}
     head = ("harness", *(f"{fault}: `{usual}`" for fault, usual in FAULTS.items()))
-    return put_table(page, MADE_BY, table(head, [rows[name] for name in (*HARNESSES, ACP.name) if name in rows]))
+    return put_table(page, MADE_BY, table(head, [rows[name] for name in (*HARNESSES, *BROUGHT) if name in rows]))
 
 
 if __name__ == "__main__":

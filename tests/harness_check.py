@@ -24,14 +24,14 @@ from adapters.harnesses.acp import ACP
 from adapters.harnesses.gaps import GAPS_OF_SERVERS, KNOWN_GAPS
 from adapters.harnesses.joining import RecordedCall, join, recorded_calls
 from adapters.harnesses.prime import PRIME
-from adapters.harnesses.table import HARNESSES, harness_of, installed_for
+from adapters.harnesses.table import BROUGHT, HARNESSES, installed_for
 from adapters.harnesses.trajectory import Item, ToolDone
 from schemas.conversation import DialectName
 from schemas.envelope import Envelope
 from schemas.events import ActivationStarted, LaunchEnded, LaunchTold
 from tests.e2e.test_agent_programs import asked, model_at, rows
 from tests.support.acp_agents import opencode
-from tests.support.configured_agents import configuration_of
+from tests.support.configured_agents import configuration_of, harness_for
 from tests.support.harness_place import PROGRAMS, ROOT, installed
 from tests.support.heard import heard
 from tests.support.noting import NOTED, noting
@@ -47,8 +47,8 @@ WITHIN_S: Final = 1500.0
 RUN_WITHIN_S: Final = 400.0
 AGAIN: Final = "Is it there?"
 ERROR_MAX: Final = 400
-CHECKED: Final = (*HARNESSES, ACP.name)
-"""What is checked; agents that speak the Agent Client Protocol by one that does."""
+CHECKED: Final = (*HARNESSES, *BROUGHT)
+"""What is checked; of agents whose program its user brings, one of each kind."""
 COLUMNS: Final = (
     "harness", "version", "dialect", "calls", "turns", "tool_calls", "task_tool", "gaps", "resumes", "reward", "wall_s", "ok",
 )  # fmt: skip
@@ -98,13 +98,14 @@ async def version_of(name: str) -> str:
     """Return which version is run."""
     if name == PRIME.name:
         return (await primed(PROGRAMS)).version
-    return installed_for(name).packages[0].version
+    packages = installed_for(name).packages
+    return packages[0].version if packages else "the example"
 
 
 async def problems_of(run: RealRun, row: Row) -> list[str]:
     """Do the task; fill the row in, and return what is wrong with it."""
     agent = row.harness
-    resumes = (harness_of(opencode()) if agent == ACP.name else HARNESSES[agent]).resumes
+    resumes = harness_for(agent).resumes
     task = {
         "id": "make-and-note",
         "question": "Make hello.txt, then write down that it is made.",
@@ -161,8 +162,7 @@ def found(run: RealRun, row: Row, asked_of_model: list[str], *, resumes: bool) -
 
 def calls_tools(name: str) -> bool:
     """Say whether a program calls tools at all."""
-    harness = harness_of(opencode()) if name == ACP.name else HARNESSES[name]
-    return len(harness.grants) > 1
+    return len(harness_for(name).grants) > 1
 
 
 def ended_with(result: ToolDone, code: int, words: str) -> bool:

@@ -26,6 +26,7 @@ from actors.harness.state import reaches_out
 from adapters.harnesses import asking
 from adapters.harnesses.base import Unsupported
 from adapters.harnesses.outcomes import Seen, outcome
+from adapters.harnesses.table import harness_of
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
 from gym_bus.subjects import ANY
@@ -296,7 +297,7 @@ class LaunchedMachine:
     @staticmethod
     def _end(state: LaunchedState, ended: LaunchEnded, settled: LaunchSettled) -> Sequence[Draft]:
         """Complete the activation, or fail it; if another one follows, what that begins with is kept first."""
-        found = outcome(ended, state.seen, settled)
+        found = outcome(ended, state.seen, settled, is_worker=harness_of(state.agent).is_worker)
         cause, activation = state.ended_id or state.request_id, state.activation
         if isinstance(found, Failure):
             return (Draft(ActivationFailed(activation=activation, failure=found), cause),)

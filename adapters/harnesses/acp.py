@@ -172,6 +172,7 @@ ACP: Final = Harness(
     dialect="chat",
     plan=_unconfigured,
     tokens=Tokens(has_prefix=False, arguments="rewritten", sends_thoughts=False),
+    is_worker=True,
     memory_mib=2048,
 )
 """What all of them have in common; nothing is known of their calls of the model."""

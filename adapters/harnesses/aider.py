@@ -35,5 +35,6 @@ AIDER: Final = Harness(
     dialect="chat",
     plan=plan,
     tokens=Tokens(has_prefix=False, arguments="verbatim", sends_thoughts=False),
+    is_worker=True,
     memory_mib=1024,
 )

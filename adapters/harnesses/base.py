@@ -140,7 +140,8 @@ class Harness:
     `needs_python` are versions of Python, the best one first, of which one is brought along; without any it does with the sandbox's.
     `finds_skills` if it tells its model of those in `SKILLS`. A server of one of the `taken_names` would be taken for something of
     its own. It is installed without the files in `left_out`: marks by which its packages know that their scripts, none of which is run,
-    did not do their work.
+    did not do their work. `is_worker` if it is run by a runner of ours, which tells its result last: told whole, that is the end,
+    however its process ends, and an end without one is none.
     """
 
     name: str
@@ -158,6 +159,7 @@ class Harness:
     finds_skills: bool = False
     taken_names: frozenset[str] = frozenset()
     left_out: tuple[str, ...] = ()
+    is_worker: bool = False
     memory_mib: int = 1024
     processes: int = 256
 

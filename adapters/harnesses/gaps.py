@@ -50,6 +50,7 @@ KNOWN_GAPS: Final[dict[str, dict[GapKind, str]]] = {
         "matched_by_order": "it does not keep the backend's id of a reply",
     },
     "prime_agent": {"arguments_rewritten": "it keeps arguments as parsed JSON"},
+    "python_agent": {},
     "openhands": {},
     "openclaw_agent": {"arguments_rewritten": "it keeps arguments as parsed JSON"},
     "hermes_agent": {

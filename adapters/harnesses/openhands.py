@@ -128,5 +128,6 @@ OPENHANDS: Final = Harness(
     grants=frozenset({"model", "mcp"}),
     resumes=True,
     finds_skills=True,
+    is_worker=True,
     memory_mib=1024,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from adapters.harnesses import server_check
+from adapters.harnesses.launching.order import STDOUT_MAX_BYTES
 from schemas.base import Frozen
 from schemas.events import LaunchEnded, LaunchSettled
 from schemas.harnesses import ToldItem
@@ -12,16 +13,19 @@ from schemas.tasks import Evidence
 from schemas.values import Failure
 
 STDERR_SHOWN: Final = 600
+NEVER_HEARD: Final = "the agent's program ended well, and the model was never heard"
+NO_RESULT: Final = "the agent's program ended well, and has told no result"
 UNCLEAN: Final = "something that the agent's program started could not be ended: what would be graded may still change"
 
 
 class Seen(Frozen):
-    """What has been told of a launch so far: replies, the last words of the model, the last complaint, the program's own session."""
+    """What has been told of a launch so far: replies, the model's last words, the last complaint, the program's own session and end."""
 
     replies: int = 0
     answer: str | None = None
     complaint: ToldItem | None = None
     session_id: str | None = None
+    is_finished: bool = False
 
     def with_items(self, items: tuple[ToldItem, ...]) -> Seen:
         """Return what is known after `items`."""
@@ -38,15 +42,17 @@ class Seen(Frozen):
                     seen = seen.replaced(complaint=item)
                 case "session":
                     seen = seen.replaced(session_id=item.id)
+                case "finished":
+                    seen = seen.replaced(is_finished=True)
                 case _:
                     pass
         return seen
 
 
 def outcome(  # noqa: PLR0911  one return a case
-    ended: LaunchEnded, seen: Seen, settled: LaunchSettled
+    ended: LaunchEnded, seen: Seen, settled: LaunchSettled, *, is_worker: bool = False
 ) -> Evidence | Failure:
-    """Return what a session is to be closed with.
+    """Return what a session is to be closed with; see `Harness.is_worker`.
 
     What the program tells of itself lies in files that the agent can write: it can make an end a failure, and never one of the model's,
     nor an outage an end. Whether the model answered is the gateway's word (`settled`).
@@ -56,7 +62,7 @@ def outcome(  # noqa: PLR0911  one return a case
         return Failure(kind="agent_failed", message=UNCLEAN, stage="agent")
     if settled.budget == "rollout":
         return Evidence(answer=seen.answer, stop_reason=f"budget:{settled.limit}", turns=answered)
-    if ended.ended_by == "timeout":
+    if ended.ended_by == "timeout" and not (is_worker and seen.is_finished):
         message = f"the agent's program was not finished after {ended.duration_s:.0f} s"
         return Failure(kind="agent_timeout", message=message)
     if settled.failure is not None:
@@ -68,10 +74,8 @@ def outcome(  # noqa: PLR0911  one return a case
         return Evidence(answer=seen.answer, stop_reason="max_steps", turns=answered)
     if complaint is not None:
         return Failure(kind="agent_failed", message=f"the agent gave up: {complaint.text}")
-    if ended.ended_by == "stopped" or ended.exit_code != 0:
-        return Failure(kind="agent_failed", message=_ended_badly(ended, seen))
-    if answered == 0:
-        return Failure(kind="agent_failed", message="the agent's program ended well, and the model was never heard")
+    if (wrong := _end_of(ended, seen, is_worker=is_worker)) or answered == 0:
+        return Failure(kind="agent_failed", message=wrong or NEVER_HEARD)
     return Evidence(answer=seen.answer, stop_reason="stop", turns=answered)
 
 
@@ -82,7 +86,12 @@ def _unreached(ended: LaunchEnded, settled: LaunchSettled) -> str | None:
     return next((line[:STDERR_SHOWN] for line in ended.stderr.splitlines() if line.startswith(server_check.SAID)), None)
 
 
-def _ended_badly(ended: LaunchEnded, seen: Seen) -> str:
+def _end_of(ended: LaunchEnded, seen: Seen, *, is_worker: bool) -> str | None:
+    """Return what is wrong with how its process ended; a result that a worker of ours has told whole counts before that."""
+    if is_worker and seen.is_finished:
+        return None
+    if ended.ended_by == "exit" and ended.exit_code == 0:
+        return NO_RESULT if is_worker and ended.stdout_bytes <= STDOUT_MAX_BYTES else None
     how = f"signal {ended.signal}" if ended.signal is not None else f"exit code {ended.exit_code}"
     how = "a wish to stop" if ended.ended_by == "stopped" else how
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]

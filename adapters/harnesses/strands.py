@@ -129,5 +129,6 @@ STRANDS: Final = Harness(
     system_prompts=frozenset({"replace"}),
     grants=frozenset({"model", "http"}),
     resumes=True,
+    is_worker=True,
     memory_mib=512,
 )

@@ -20,10 +20,11 @@ from adapters.harnesses.opencode import OPENCODE
 from adapters.harnesses.openhands import OPENHANDS
 from adapters.harnesses.pi import PI
 from adapters.harnesses.prime import PRIME, with_command
+from adapters.harnesses.python_agent import PYTHON, with_function
 from adapters.harnesses.qwen import QWEN
 from adapters.harnesses.strands import STRANDS
 from adapters.harnesses.terminus_2 import TERMINUS_2
-from schemas.harnesses import AcpAgent, PrimeAgent, Program
+from schemas.harnesses import AcpAgent, PrimeAgent, Program, PythonAgent
 
 HARNESSES: Final[dict[str, Harness]] = {
     harness.name: harness
@@ -47,6 +48,8 @@ HARNESSES: Final[dict[str, Harness]] = {
         AIDER,
     )
 }
+BROUGHT: Final[dict[str, Harness]] = {harness.name: harness for harness in (ACP, PYTHON)}
+"""What agents have in common whose program a run's configuration brings."""
 
 
 def harness_of(agent: Program) -> Harness:
@@ -56,10 +59,12 @@ def harness_of(agent: Program) -> Harness:
             return with_agent(agent)
         case PrimeAgent():
             return with_command(agent)
+        case PythonAgent():
+            return with_function(agent)
         case _:
             return HARNESSES[agent.type]
 
 
 def installed_for(name: str) -> Harness:
     """Return the harness of this name, to install what it needs."""
-    return ACP if name == ACP.name else HARNESSES[name]
+    return BROUGHT.get(name) or HARNESSES[name]

@@ -39,5 +39,6 @@ TERMINUS_2: Final = Harness(
     tokens=Tokens(has_prefix=True, arguments="verbatim", sends_thoughts=False),
     needs_python=("3.12", "3.13"),
     grants=frozenset({"model", "http"}),
+    is_worker=True,
     memory_mib=1024,
 )

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from adapters.harnesses.table import HARNESSES, installed_for
+from adapters.harnesses.table import BROUGHT, HARNESSES, installed_for
 from providers.dialects.catalog import DIALECTS
 from providers.dialects.unfolding import unfold
 from schemas.conversation import DialectName, Reply
@@ -140,7 +140,7 @@ async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
     await asyncio.to_thread(made.stop)
 
 
-@pytest.mark.parametrize("name", sorted([*HARNESSES, "acp_agent"]))
+@pytest.mark.parametrize("name", sorted([*HARNESSES, *BROUGHT]))
 async def test_a_model_that_fails_is_a_failure_of_the_machinery(run: RealRun, name: str) -> None:
     """Whatever the program does about it: it ends, its failure has a class and no reward, and what it told is kept.
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from adapters.harnesses.table import HARNESSES, installed_for
+from adapters.harnesses.table import BROUGHT, HARNESSES, installed_for
 from schemas.base import Event
 from schemas.conversation import Text
 from schemas.events import LaunchRequested, ModelCallRequested
@@ -59,7 +59,7 @@ async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
     await asyncio.to_thread(made.stop)
 
 
-@pytest.mark.parametrize("name", sorted({*HARNESSES, "acp_agent"}))
+@pytest.mark.parametrize("name", sorted([*HARNESSES, *BROUGHT]))
 async def test_words_arrive_as_they_are_or_are_refused(run: RealRun, name: str) -> None:
     """Each is a task; the model is asked it word for word, or nothing was started and the message names the word."""
     dialect = backend_for(installed_for(name).dialect)

@@ -59,6 +59,7 @@ async def run(tmp_path: Path) -> AsyncIterator[RealRun]:
     "name",
     [
         "codex_agent",
+        "python_agent",
         *(
             pytest.param(name, marks=pytest.mark.harness)
             for name in (

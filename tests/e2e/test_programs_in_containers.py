@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.harnesses.table import HARNESSES, installed_for
+from adapters.harnesses.table import BROUGHT, HARNESSES, installed_for
 from tests.e2e.test_agent_programs import asked, model_at, rows, write_task
 from tests.support.configured_agents import configuration_of
 from tests.support.engine import USER, python_image
@@ -35,7 +35,7 @@ async def run(tmp_path: Path, image: str) -> AsyncIterator[RealRun]:
     await asyncio.to_thread(made.stop)
 
 
-@pytest.mark.parametrize("name", sorted([*HARNESSES, "acp_agent"]))
+@pytest.mark.parametrize("name", sorted([*HARNESSES, *BROUGHT]))
 async def test_a_program_does_a_task_in_a_container(run: RealRun, image: str, name: str) -> None:
     """Through the door to the gateway, without a network, as a user without rights; its files are graded in a fresh container."""
     dialect = backend_for(installed_for(name).dialect)

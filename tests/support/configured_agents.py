@@ -8,7 +8,9 @@ from pathlib import Path
 
 from adapters.harnesses.base import Harness
 from adapters.harnesses.prime import PRIME
+from adapters.harnesses.table import HARNESSES, harness_of
 from schemas.harnesses import AcpAgent
+from tests.support import python_agents
 from tests.support.acp_agents import configured, opencode
 from tests.support.harness_place import PROGRAMS, HarnessPlace, harness_place
 from tests.support.prime_agents import primed
@@ -25,8 +27,21 @@ async def configuration_of(name: str, directory: Path, by_protocol: AcpAgent | N
             return configured(directory, by_protocol or opencode())
         case "prime_agent":
             return (await primed(PROGRAMS)).configured(directory)
+        case "python_agent":
+            return python_agents.configured(directory, python_agents.shown(PROGRAMS))
         case _:
             return ()
+
+
+def harness_for(name: str) -> Harness:
+    """Return the harness of this name, as tests configure one whose program its user brings."""
+    match name:
+        case "acp_agent":
+            return harness_of(opencode())
+        case "python_agent":
+            return harness_of(python_agents.example())
+        case _:
+            return HARNESSES[name]
 
 
 @asynccontextmanager

@@ -9,8 +9,7 @@ import pytest
 
 from actors.harness.core import OVERTIME_S
 from actors.harness.launched import LaunchedMachine, LaunchedState
-from adapters.harnesses.acp import ACP
-from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.table import BROUGHT, HARNESSES
 from gym_bus.subjects import ANY
 from schemas.config import ScriptedModel
 from schemas.events import (
@@ -359,7 +358,7 @@ def test_what_a_program_cannot_do_fails_before_anything_is_made(changes: dict[st
 
 def test_configuration_and_table_know_the_same_programs() -> None:
     configured = {kind.model_fields["type"].default for kind in get_args(Program)}
-    assert configured == set(get_args(HarnessName)) == {*HARNESSES, ACP.name}
+    assert configured == set(get_args(HarnessName)) == {*HARNESSES, *BROUGHT}
 
 
 def test_nothing_is_asked_for_twice_wherever_the_log_ends() -> None:

@@ -13,6 +13,7 @@ from schemas.values import Seconds
 LAUNCH_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 ORDER_MAX_BYTES: Final = 4 * 1024 * 1024
 MIB: Final = 1024 * 1024
+STDOUT_MAX_BYTES: Final = 32 * MIB
 
 
 class Order(Frozen):
@@ -28,7 +29,7 @@ class Order(Frozen):
     timeout_s: Seconds
     grace_s: float = Field(default=5, ge=0, le=600)
     stdin: str | None = Field(default=None, pattern="^/")
-    stdout_max_bytes: int = Field(default=32 * MIB, ge=0)
+    stdout_max_bytes: int = Field(default=STDOUT_MAX_BYTES, ge=0)
     stderr_max_bytes: int = Field(default=1 * MIB, ge=0)
 
     @field_validator("launch_id")

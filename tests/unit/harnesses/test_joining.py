@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.harnesses.acp import ACP
 from adapters.harnesses.gaps import KNOWN_GAPS
 from adapters.harnesses.joining import GapKind, RecordedCall, join
-from adapters.harnesses.table import HARNESSES
+from adapters.harnesses.table import BROUGHT, HARNESSES
 from adapters.harnesses.trajectory import Item, ReplyDone, Said, Thought, ToolAsked, ToolDone
 
 CALLS = (
@@ -71,4 +70,4 @@ def test_a_reply_that_was_made_up() -> None:
 
 
 def test_every_harness_says_what_it_does_not_tell() -> None:
-    assert set(KNOWN_GAPS) == {*HARNESSES, ACP.name}
+    assert set(KNOWN_GAPS) == {*HARNESSES, *BROUGHT}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from adapters.harnesses.launching.order import STDOUT_MAX_BYTES
 from adapters.harnesses.outcomes import Seen, outcome
 from adapters.harnesses.told import TEXT_MAX_CHARS, told
 from adapters.harnesses.trajectory import (
@@ -178,3 +179,34 @@ def test_a_port_is_no_status() -> None:
     """The class of a complaint is told by its words, not by the address that was called."""
     assert complaint("http://127.0.0.1:40123/v1/responses answered 500").problem == "model"
     assert complaint("unexpected status 401 Unauthorized: http://127.0.0.1:5000/x").problem == "auth"
+
+
+@pytest.mark.parametrize("changes", [{"exit_code": 3}, {"exit_code": None, "signal": 9}, {"ended_by": "timeout"}])
+def test_the_result_of_a_worker_counts_however_its_process_ends(changes: dict[str, Any]) -> None:
+    """A runner of ours tells it last; a program's own word that it is done is no such thing."""
+    found = outcome(ended(**changes), seen(*WORK), SETTLED, is_worker=True)
+    assert found == Evidence(answer="It is done.", stop_reason="stop", turns=2)
+    assert isinstance(outcome(ended(**changes), seen(*WORK), SETTLED), Failure)
+
+
+@pytest.mark.parametrize("changes", [{}, {"exit_code": 3}, {"ended_by": "timeout"}, {"ended_by": "stopped"}])
+def test_a_worker_without_a_result_has_not_done_its_work(changes: dict[str, Any]) -> None:
+    """What it told before is partial: it is kept, and never graded."""
+    found = outcome(ended(**changes), seen(*WORK[:-1]), SETTLED, is_worker=True)
+    assert isinstance(found, Failure)
+    assert found.kind == ("agent_timeout" if changes.get("ended_by") == "timeout" else "agent_failed")
+
+
+def test_a_result_that_was_not_kept() -> None:
+    """Of more output than is kept the result is not there, and an end by itself is believed."""
+    found = outcome(ended(stdout_bytes=STDOUT_MAX_BYTES + 1), seen(*WORK[:-1]), SETTLED, is_worker=True)
+    assert isinstance(found, Evidence)
+
+
+@pytest.mark.parametrize(
+    ("changes", "settled"),
+    [({"is_clean": False}, SETTLED), ({}, SETTLED.replaced(failure=DOWN)), ({}, SETTLED.replaced(completed=0))],
+)
+def test_what_counts_before_a_workers_result(changes: dict[str, Any], settled: LaunchSettled) -> None:
+    """Something of it that still runs, a model that failed, and one that was never heard."""
+    assert isinstance(outcome(ended(**changes), seen(*WORK), settled, is_worker=True), Failure)

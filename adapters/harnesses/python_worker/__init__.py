@@ -1,0 +1,1 @@
+"""What runs an agent that is a Python function, in the machine: Python 3.9 or newer, standard library only."""
