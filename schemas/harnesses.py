@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from schemas.addresses import alone
 from schemas.base import Frozen, Tagged
@@ -35,27 +35,51 @@ HarnessName = Literal[
 """The names of `adapters.harnesses.table.HARNESSES`, and of agents that a run's configuration brings."""
 
 
+Config = dict[str, JsonValue]
+KNOWN_AS: Final = {"timeout": "timeout_s", "mcp_timeout": "mcp_timeout_s"}
+"""What others call the same."""
+VERSION: Final = r"^[0-9][A-Za-z0-9.+!_-]*$"
+
+
 class HarnessAgent(Tagged):
     """An agent's own program, run in the sandbox against the model gateway (docs/harnesses.md has what each can do).
 
-    `system_prompt` is added to the program's own, or takes its place. `withheld_tools` are not offered to the model, `extra_args` go
-    on the command line. `timeout_s` is for each activation, from its request to the program's end, `mcp_timeout_s` for one call of
-    a tool that its task offers.
+    `system_prompt` is added to the program's own, or takes its place. `withheld_tools` are not offered to the model, and without
+    `enable_tools` none of the program's own; `extra_args` go on the command line. `version` is another one than that which is pinned.
+    `timeout_s` is for each activation, from its request to the program's end, `mcp_timeout_s` for one call of a tool that its task
+    offers.
     """
 
     system_prompt: str | None = None
     system_prompt_mode: Literal["append", "replace"] = "append"
     withheld_tools: tuple[str, ...] = Field(default=(), max_length=256)
+    enable_tools: bool = True
     extra_args: tuple[str, ...] = Field(default=(), max_length=256)
+    version: str | None = Field(default=None, pattern=VERSION, max_length=128)
     timeout_s: Seconds = 1800
     mcp_timeout_s: Seconds = 300
     context_tokens: TokenBound = Field(default=131_072, ge=1024)
     max_output_tokens: TokenBound = Field(default=8192, ge=1)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _in_our_words(cls, given: object) -> object:
+        if not isinstance(given, dict) or not KNOWN_AS.keys() & given.keys():
+            return given
+        if twice := [f"{known} and {ours}" for known, ours in KNOWN_AS.items() if {known, ours} <= given.keys()]:
+            msg = f"{', '.join(twice)} say the same: give one of them"
+            raise ValueError(msg)
+        return {KNOWN_AS.get(name, name): value for name, value in given.items()}
+
     @property
-    def enable_tools(self) -> bool:
-        """Say that it needs a sandbox."""
+    def needs_sandbox(self) -> bool:
+        """Say that it does."""
         return True
+
+    @property
+    def own_config(self) -> Config:
+        """Return what is added to the program's own configuration."""
+        return {}
 
 
 Observation = Literal["trajectory", "timing", "harness_tool_calls", "reasoning", "compaction"]
@@ -82,8 +106,8 @@ class OracleAgent(Tagged):
     timeout_s: Seconds = 1800
 
     @property
-    def enable_tools(self) -> bool:
-        """Say that it needs a sandbox."""
+    def needs_sandbox(self) -> bool:
+        """Say that it does."""
         return True
 
 
@@ -94,21 +118,33 @@ class NopAgent(Tagged):
     timeout_s: Seconds = 1800
 
     @property
-    def enable_tools(self) -> bool:
-        """Say that its tests need a sandbox."""
+    def needs_sandbox(self) -> bool:
+        """Say that its tests do."""
         return True
 
 
 class CodexAgent(HarnessAgent):
-    """Codex CLI."""
+    """Codex CLI; `extra_config` is added to its config.toml, but for where its model is."""
 
     type: Literal["codex_agent"] = "codex_agent"
+    extra_config: Config = Field(default_factory=dict)
+
+    @property
+    def own_config(self) -> Config:
+        """See `HarnessAgent`."""
+        return self.extra_config
 
 
 class PiAgent(HarnessAgent):
-    """Pi."""
+    """Pi; `models_config` is added to its models.json, but for where its model is."""
 
     type: Literal["pi_agent"] = "pi_agent"
+    models_config: Config = Field(default_factory=dict)
+
+    @property
+    def own_config(self) -> Config:
+        """See `HarnessAgent`."""
+        return self.models_config
 
 
 class MiniSweAgent(HarnessAgent):
@@ -124,9 +160,15 @@ class ClaudeCodeAgent(HarnessAgent):
 
 
 class OpenCodeAgent(HarnessAgent):
-    """OpenCode."""
+    """OpenCode; `opencode_config` is added to its opencode.json, but for where its model is."""
 
     type: Literal["opencode_agent"] = "opencode_agent"
+    opencode_config: Config = Field(default_factory=dict)
+
+    @property
+    def own_config(self) -> Config:
+        """See `HarnessAgent`."""
+        return self.opencode_config
 
 
 class StrandsAgent(HarnessAgent):
@@ -136,9 +178,15 @@ class StrandsAgent(HarnessAgent):
 
 
 class KiloCodeAgent(HarnessAgent):
-    """Kilo."""
+    """Kilo; `kilo_config` is added to its kilo.json, but for where its model is."""
 
     type: Literal["kilocode_agent"] = "kilocode_agent"
+    kilo_config: Config = Field(default_factory=dict)
+
+    @property
+    def own_config(self) -> Config:
+        """See `HarnessAgent`."""
+        return self.kilo_config
 
 
 class CopilotAgent(HarnessAgent):
@@ -180,12 +228,19 @@ class OpenClawAgent(HarnessAgent):
 class PrimeAgent(HarnessAgent):
     """Prime Agent, started by `command`: in the sandbox's image, or in a directory that the sandbox is shown.
 
-    `kernel_python` is the Python in which it runs what its model writes, if it is not to look for one itself.
+    `kernel_python` is the Python in which it runs what its model writes, if it is not to look for one itself; `models_config` is added
+    to its models.json, but for where its model is.
     """
 
     type: Literal["prime_agent"] = "prime_agent"
     command: tuple[str, ...] = Field(default=("prime-agent",), min_length=1, max_length=256)
     kernel_python: str | None = Field(default=None, min_length=1, max_length=4096)
+    models_config: Config = Field(default_factory=dict)
+
+    @property
+    def own_config(self) -> Config:
+        """See `HarnessAgent`."""
+        return self.models_config
 
 
 class PythonAgent(HarnessAgent):
@@ -235,7 +290,7 @@ class AgentPackage(Frozen):
     name: str = Field(
         pattern=r"^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?$", max_length=214
     )
-    version: str = Field(pattern=r"^[0-9][A-Za-z0-9.+!_-]*$", max_length=128)
+    version: str = Field(pattern=VERSION, max_length=128)
 
 
 SECRET_WORDS: Final = ("{base_url}", "{token}")
@@ -335,8 +390,8 @@ class RemoteAgent(Tagged):
         return url
 
     @property
-    def enable_tools(self) -> bool:
-        """Say that it needs no sandbox."""
+    def needs_sandbox(self) -> bool:
+        """Say that it does not."""
         return False
 
 

@@ -27,6 +27,11 @@ class OwnLoop(Frozen):
     timeout_s: Seconds = 1800
     tool_timeout_s: Seconds = 30
 
+    @property
+    def needs_sandbox(self) -> bool:
+        """Say whether it has a shell."""
+        return self.enable_tools
+
 
 class ImageHistory(Frozen):
     """Images are left out, but for those of the last `keep_last_groups` messages that have any."""

@@ -57,7 +57,7 @@ from schemas.events import (
     SessionFailed,
     SessionRequested,
 )
-from schemas.harnesses import AcpAgent, HarnessAgent, Program
+from schemas.harnesses import HarnessAgent, Program
 from schemas.ids import sandbox_key
 from schemas.readiness import GatewayDoor
 from schemas.tasks import Evidence
@@ -263,7 +263,7 @@ class LaunchedMachine:
             install=request.install,
             gateway=GatewayDoor(),
             harness=state.agent.type,
-            package=state.agent.package if isinstance(state.agent, AcpAgent) else None,
+            package=asking.package_of(state.agent),
             warm_sandboxes=0 if elsewhere else request.warm_sandboxes,
         )
 

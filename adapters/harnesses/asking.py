@@ -10,11 +10,11 @@ from adapters.harnesses.base import Activation, SystemPrompt, ToolCommand, Unsup
 from adapters.harnesses.installing import node_binary
 from adapters.harnesses.installing.pins import PLACES
 from adapters.harnesses.observations import observed
-from adapters.harnesses.offered import normalised, why_not_offered
-from adapters.harnesses.servers import LocalServer, McpServer, Server
+from adapters.harnesses.offered import why_not_offered
+from adapters.harnesses.servers import LocalServer, McpServer, Server, normalised
 from adapters.harnesses.table import HARNESSES, harness_of
 from schemas import tasks
-from schemas.harnesses import AcpAgent, Continuation, Program
+from schemas.harnesses import AcpAgent, AgentPackage, Continuation, Program
 from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig, variables_of, workspace_of
 from schemas.tasks import TaskInput
 from schemas.values import Message
@@ -121,7 +121,8 @@ def activation_of(
         installed=f"{PLACES}/{agent.type}",
         node=node_binary(f"{PLACES}/node"),
         system_prompt=SystemPrompt(system_prompt, agent.system_prompt_mode) if system_prompt else None,
-        withheld=agent.withheld_tools,
+        withheld=withheld_of(agent),
+        config=agent.own_config,
         mcp=(
             *(
                 McpServer(name, f"{base_url}/mcp/{name}", timeout_s=timeout_s, required=name in tools.required)
@@ -140,6 +141,32 @@ def activation_of(
     )
 
 
+def withheld_of(agent: Program) -> tuple[str, ...]:
+    """Return the tools of its own that its model is not offered; raises `Unsupported` if that should be all, and cannot."""
+    if agent.enable_tools:
+        return agent.withheld_tools
+    harness = harness_of(agent)
+    if not harness.withholds_all:
+        able = sorted(name for name, one in HARNESSES.items() if one.withholds_all)
+        msg = f"{agent.type} cannot do without tools of its own (agent.enable_tools=false); those that can: {', '.join(able)}"
+        raise Unsupported(msg)
+    return tuple(sorted(harness.withholds))
+
+
+def package_of(agent: Program) -> AgentPackage | None:
+    """Return what is installed beside or instead of what is pinned; raises `Unsupported` for a version that it cannot have."""
+    if agent.version is None:
+        return agent.package if isinstance(agent, AcpAgent) else None
+    harness = harness_of(agent)
+    if isinstance(agent, AcpAgent) or len(harness.packages) != 1 or harness.needs_python:
+        msg = f"{agent.type} cannot be run in another version (agent.version)"
+        raise Unsupported(f"{msg}: say agent.package" if isinstance(agent, AcpAgent) else msg)
+    (package,) = harness.packages
+    if agent.version == package.version:
+        return None
+    return AgentPackage(ecosystem=package.ecosystem, name=package.name, version=agent.version)
+
+
 def _own(server: tasks.McpServer, timeout_s: float, variables: dict[str, str]) -> Server:
     """Return a server that the task brings along."""
     name = normalised(server.name)
@@ -153,6 +180,7 @@ def check(agent: Program, task: TaskInput, sandbox: SandboxConfig) -> None:
     if not isinstance(sandbox, Bubblewrap | Docker):
         msg = f"{agent.type} cannot run in a sandbox of type {sandbox.type} yet: choose bubblewrap or docker"
         raise Unsupported(msg)
+    package_of(agent)
     words, prompts = system_prompt_of(agent, task.messages), map(prompt_of, (task.messages, *task.follow_ups))
     at, tools = "http://127.0.0.1:1", reached(agent, task)
     for prompt in prompts:

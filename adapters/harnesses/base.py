@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from adapters.harnesses.readers import Reader
 from adapters.harnesses.servers import SERVER_SLACK_S, Server, entry_of
@@ -63,7 +63,7 @@ class Activation:
     which outlives the launch; `installed`, `node`, `program` and `brought_python` are where `installing`'s directories are shown.
     `withheld` are tools, by the harness's own names; `resume` is the id of a session in `home` to go on with. With a `tool_command` its
     shell finds `gym-tool`. `skills` is a directory of the machine, a directory a skill, which is copied to where the harness looks for
-    them. `variables` are the task's, for the environment of all commands.
+    them. `variables` are the task's, for the environment of all commands. `config` is added to the harness's own configuration.
     """
 
     prompt: str
@@ -82,6 +82,7 @@ class Activation:
     tool_command: ToolCommand | None = None
     skills: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
     extra_args: tuple[str, ...] = ()
     resume: str | None = None
     context_tokens: int = 131_072
@@ -137,11 +138,12 @@ class Tokens:
 class Harness:
     """One harness. `plan` may rely on what `plan_for` has checked: that only what it declares is asked of it.
 
-    `needs_python` are versions of Python, the best one first, of which one is brought along; without any it does with the sandbox's.
-    `finds_skills` if it tells its model of those in `SKILLS`. A server of one of the `taken_names` would be taken for something of
-    its own. It is installed without the files in `left_out`: marks by which its packages know that their scripts, none of which is run,
-    did not do their work. `is_worker` if it is run by a runner of ours, which tells its result last: told whole, that is the end,
-    however its process ends, and an end without one is none.
+    `withholds_all` if without the tools that it `withholds` it has none of its own. `needs_python` are versions of Python, the best one
+    first, of which one is brought along; without any it does with the sandbox's. `finds_skills` if it tells its model of those in
+    `SKILLS`. A server of one of the `taken_names` would be taken for something of its own. It is installed without the files in
+    `left_out`: marks by which its packages know that their scripts, none of which is run, did not do their work. `is_worker` if it is
+    run by a runner of ours, which tells its result last: told whole, that is the end, however its process ends, and an end without one
+    is none.
     """
 
     name: str
@@ -153,6 +155,7 @@ class Harness:
     needs_python: tuple[str, ...] = ()
     system_prompts: frozenset[Literal["append", "replace"]] = frozenset()
     withholds: frozenset[str] = frozenset()
+    withholds_all: bool = False
     grants: frozenset[Literal["model", "mcp", "http"]] = frozenset({"model"})
     prompt_by: Literal["stdin", "argument"] = "stdin"
     resumes: bool = False

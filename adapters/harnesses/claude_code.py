@@ -202,6 +202,7 @@ CLAUDE_CODE: Final = Harness(
     tokens=Tokens(has_prefix=True, arguments="rewritten", sends_thoughts=True),
     system_prompts=frozenset({"append", "replace"}),
     withholds=frozenset(TOOLS),
+    withholds_all=True,
     grants=frozenset({"model", "mcp"}),
     resumes=True,
     memory_mib=1024,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -14,8 +15,10 @@ from adapters.harnesses.base import (
     Plan,
     Tokens,
     Trace,
+    Unsupported,
     environment_of,
 )
+from adapters.harnesses.own_config import leaves, merged
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of, word
 from adapters.harnesses.servers import LocalServer, Server
 from adapters.harnesses.trajectory import (
@@ -39,6 +42,8 @@ WITHHOLDABLE: Final = {
     "create_goal": "goals",
 }
 """Tools, and the feature without which they are not offered."""
+WHERE_ITS_MODEL_IS: Final = (("model",), ("model_provider",), ("model_providers", "gym_bus"), ("profile",))
+PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 SILENT: Final = frozenset({"turn_context", "world_state"})
 SILENT_EVENTS: Final = frozenset(
     {"task_started", "token_count", "thread_settings_applied", "user_message", "agent_message", "agent_reasoning"}
@@ -60,7 +65,7 @@ def plan(activation: Activation) -> Plan:
         files[f"{home}/instructions.md"] = words
     argv = (
         f"{activation.installed}/{BINARY}", "exec", "--json", "--skip-git-repo-check", "-C", activation.workspace,
-        *(part for feature in disabled for part in ("--disable", feature)), *activation.extra_args,
+        *(part for feature in disabled for part in ("--disable", feature)), *_added(activation), *activation.extra_args,
         *(("resume", activation.resume) if activation.resume else ()), "-",
     )  # fmt: skip
     sessions = f"{home}/sessions/*/*/*/rollout-*{activation.resume or ''}.jsonl"
@@ -105,6 +110,33 @@ def _config(activation: Activation, home: str) -> str:
     for server in activation.mcp:
         lines += _server(server)
     return "\n".join(lines) + "\n"
+
+
+def _added(activation: Activation) -> Iterable[str]:
+    """Yield the arguments that add to config.toml; raises `Unsupported` for what they cannot."""
+    merged({}, activation.config, (*WHERE_ITS_MODEL_IS, *(("mcp_servers", server.name) for server in activation.mcp)))
+    for path, value in leaves(activation.config):
+        if bad := next((key for key in path if not PLAIN_KEY.fullmatch(key)), None):
+            raise Unsupported(
+                f"codex_agent cannot be given extra_config with the key {bad!r}: letters, digits, `_` and `-`"
+            )
+        yield from ("-c", f"{'.'.join(path)}={_value(value)}")
+
+
+def _value(value: Any) -> str:
+    """Return TOML for a JSON value; raises `Unsupported` for null, which it has not."""
+    match value:
+        case bool() | int() | float():
+            return json.dumps(value)
+        case str():
+            return _quoted(value)
+        case list():
+            return f"[{', '.join(map(_value, value))}]"
+        case dict():
+            return f"{{{', '.join(f'{_quoted(key)} = {_value(one)}' for key, one in value.items())}}}"
+        case _:
+            msg = "codex_agent cannot be given null in extra_config: its configuration has none"
+            raise Unsupported(msg)
 
 
 def _server(server: Server) -> list[str]:

@@ -213,6 +213,7 @@ COPILOT: Final = Harness(
     plan=plan,
     tokens=Tokens(has_prefix=True, arguments="verbatim", sends_thoughts=True),
     withholds=frozenset(TOOLS),
+    withholds_all=True,
     system_prompts=frozenset({"append"}),
     grants=frozenset({"model", "mcp"}),
     resumes=True,

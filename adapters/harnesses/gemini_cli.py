@@ -258,6 +258,7 @@ GEMINI: Final = Harness(
     needs_node=True,
     system_prompts=frozenset({"append", "replace"}),
     withholds=frozenset(TOOLS),
+    withholds_all=True,
     grants=frozenset({"model", "mcp"}),
     resumes=True,
     memory_mib=4096,

@@ -26,6 +26,7 @@ KILO: Final = Harness(
     tokens=Tokens(has_prefix=True, arguments="rewritten", sends_thoughts=True),
     system_prompts=frozenset({"replace"}),
     withholds=frozenset((*TOOLS, *MORE_TOOLS)),
+    withholds_all=True,
     grants=frozenset({"model", "mcp"}),
     resumes=True,
     finds_skills=True,

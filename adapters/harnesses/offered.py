@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
 from adapters.harnesses.base import SERVER_NAME, Harness
+from adapters.harnesses.servers import normalised
 from adapters.harnesses.table import HARNESSES, harness_of
 from schemas.config import AgentConfig
 from schemas.harnesses import HarnessAgent
@@ -15,11 +15,6 @@ from schemas.tasks import McpServer, TaskInput
 
 SCHEMES: Final = frozenset({"http", "https"})
 HERE: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-
-
-def normalised(name: str) -> str:
-    """Return a server's name as every harness can have it: lower case, `_` for what is no letter, digit or `_`."""
-    return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
 def why_not_offered(agent: AgentConfig, task: TaskInput) -> str | None:

@@ -74,13 +74,14 @@ def _config(activation: Activation) -> Record:
         "api": "openai-responses",
         "models": [model],
     }
+    allowed = [
+        *(tool for tool in TOOLS if tool not in activation.withheld),
+        *(f"{server.name}__*" for server in activation.mcp),
+    ]
     tools: Record = {
         "profile": "coding",
-        "allow": [
-            *(tool for tool in TOOLS if tool not in activation.withheld),
-            *(f"{server.name}__*" for server in activation.mcp),
-        ],
-        "deny": list(activation.withheld),
+        "allow": allowed,
+        "deny": list(activation.withheld) if allowed else ["*"],  # it takes an empty list of those allowed for all
         "toolSearch": False,
         "exec": {"host": "gateway", "security": "full", "ask": "off"},
     }
@@ -177,6 +178,7 @@ OPENCLAW: Final = Harness(
     tokens=Tokens(has_prefix=True, arguments="rewritten", sends_thoughts=False),
     needs_node=True,
     withholds=frozenset(TOOLS),
+    withholds_all=True,
     grants=frozenset({"model", "mcp"}),
     resumes=True,
     left_out=(PENDING,),

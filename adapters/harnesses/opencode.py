@@ -17,8 +17,9 @@ from adapters.harnesses.base import (
     environment_of,
 )
 from adapters.harnesses.literal import without_references
+from adapters.harnesses.own_config import merged
 from adapters.harnesses.readers import LineReader, Record, as_text, number
-from adapters.harnesses.servers import LocalServer, Server, entry_of
+from adapters.harnesses.servers import LocalServer, Server, entry_of, normalised
 from adapters.harnesses.trajectory import (
     Finished,
     Item,
@@ -32,6 +33,10 @@ from adapters.harnesses.trajectory import (
 )
 
 TOOLS: Final = ("bash", "edit", "glob", "grep", "read", "skill", "task", "todowrite", "webfetch", "write")
+WHERE_ITS_MODEL_IS: Final = (
+    ("model",), ("small_model",), ("enabled_providers",), ("disabled_providers",),
+    ("provider", "gym_bus", "npm"), ("provider", "gym_bus", "options"),
+)  # fmt: skip
 SWITCHES: Final = (
     "DISABLE_MODELS_FETCH", "DISABLE_AUTOUPDATE", "DISABLE_LSP_DOWNLOAD", "DISABLE_DEFAULT_PLUGINS", "DISABLE_SHARE",
     "DISABLE_AUTOCOMPACT", "DISABLE_PRUNE",
@@ -93,7 +98,15 @@ def _config(activation: Activation, agent: str) -> Record:
         config["agent"] = {agent: {"prompt": activation.system_prompt.text}}
     if activation.mcp:
         config["mcp"] = {server.name: _server(server) for server in activation.mcp}
-    return config
+    kept = (*WHERE_ITS_MODEL_IS, *(("mcp", name) for name in _named_alike(activation)))
+    return merged(config, activation.config, kept)
+
+
+def _named_alike(activation: Activation) -> list[str]:
+    """Return the names of servers in a run's addition that are, without punctuation, those of servers that the task offers."""
+    theirs = activation.config.get("mcp")
+    granted = {server.name for server in activation.mcp}
+    return [name for name in theirs if normalised(name) in granted] if isinstance(theirs, dict) else []
 
 
 def _server(server: Server) -> Record:
@@ -174,6 +187,7 @@ OPENCODE: Final = Harness(
     tokens=Tokens(has_prefix=True, arguments="rewritten", sends_thoughts=True),
     system_prompts=frozenset({"replace"}),
     withholds=frozenset(TOOLS),
+    withholds_all=True,
     grants=frozenset({"model", "mcp"}),
     resumes=True,
     finds_skills=True,

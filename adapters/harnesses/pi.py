@@ -17,6 +17,7 @@ from adapters.harnesses.base import (
     Trace,
     environment_of,
 )
+from adapters.harnesses.own_config import merged
 from adapters.harnesses.readers import LineReader, Record, as_text, number, text_of, word
 from adapters.harnesses.servers import entry_of
 from adapters.harnesses.trajectory import (
@@ -47,6 +48,7 @@ SETTINGS: Final = json.dumps(
     }
 )
 PROVIDER: Final = "gym_bus"
+WHERE_ITS_MODEL_IS: Final = tuple(("providers", PROVIDER, name) for name in ("baseUrl", "api", "apiKey"))
 
 
 def plan(activation: Activation) -> Plan:
@@ -99,7 +101,7 @@ def models_of(activation: Activation, **more: object) -> str:
         "apiKey": NO_KEY,
         "models": [model],
     }
-    return json.dumps({"providers": {PROVIDER: provider}})
+    return json.dumps(merged({"providers": {PROVIDER: provider}}, activation.config, WHERE_ITS_MODEL_IS))
 
 
 def reader() -> LineReader:
@@ -176,6 +178,7 @@ PI: Final = Harness(
     needs_node=True,
     system_prompts=frozenset({"append", "replace"}),
     withholds=frozenset(TOOLS),
+    withholds_all=True,
     grants=frozenset({"model", "mcp"}),
     resumes=True,
     finds_skills=True,

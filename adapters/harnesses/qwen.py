@@ -168,6 +168,7 @@ QWEN: Final = Harness(
     needs_node=True,
     system_prompts=frozenset({"append", "replace"}),
     withholds=frozenset(TOOLS),
+    withholds_all=True,
     grants=frozenset({"model", "mcp"}),
     resumes=True,
     finds_skills=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -62,3 +63,8 @@ def entry_of(
         variables = {"env": dict(server.variables)} if server.variables else {}
         return {"command": server.command, "args": list(server.args), **variables, **local}
     return {url: server.url, "headers": dict(server.headers), **remote}
+
+
+def normalised(name: str) -> str:
+    """Return a server's name as every harness can have it: lower case, `_` for what is no letter, digit or `_`."""
+    return re.sub(r"[^a-z0-9_]", "_", name.lower())

@@ -52,7 +52,7 @@ def check_config(
     if isinstance(config.agent, BehindGateway):
         _check_sampling(config)
         _check_agent(config, config.agent, settings)
-    if config.agent.enable_tools:
+    if config.agent.needs_sandbox:
         from gym_bus.cli.sandbox_checks import check_sandboxes  # noqa: PLC0415  only for agents that use one
 
         check_sandboxes(config, have_keys=sandbox_keys)

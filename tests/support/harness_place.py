@@ -131,17 +131,18 @@ async def harness_place(
     agent: Program | None = None,
     backend: DialectName | None = None,
     shared: tuple[SharedDirectory, ...] = (),
+    package: AgentPackage | None = None,
 ) -> AsyncIterator[HarnessPlace]:
     """Give a place for a harness, or for one that runs `agent`; the model says the usual script if nothing else is given.
 
-    The box is shown what is installed for it, and `shared`.
+    The box is shown what is installed for it, a `package` in place of what is pinned, and `shared`.
 
     The model's server speaks `backend`, by default the harness's own dialect where servers do.
     """
     harness = harness_of(agent) if agent else harness
     backend = backend or backend_for(harness.dialect)
     limits = SandboxLimits(memory_mib=harness.memory_mib, processes=harness.processes, file_mib=FILE_MIB, cpu_s=600)
-    package = agent.package if isinstance(agent, AcpAgent) else None
+    package = agent.package if isinstance(agent, AcpAgent) else package
     config = Bubblewrap(limits=limits, shared=(*shared, *await installed(harness, tmp_path, package)))
     provider: SandboxProvider = await provider_with(config, tmp_path / "boxes")
     try:

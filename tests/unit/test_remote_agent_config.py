@@ -29,7 +29,7 @@ def options(directory: Path, *overrides: str, **row: Any) -> dict[str, Any]:
 def test_a_run_of_it_needs_no_sandbox(tmp_path: Path) -> None:
     config, _ = resolve(options(tmp_path, HERE), {})
     check_config(config, None, Settings(data_dir=tmp_path))
-    assert not config.agent.enable_tools
+    assert not config.agent.needs_sandbox
     away, _ = resolve(options(tmp_path, "agent.url=http://agent.example/do"), {})
     check_config(away, None, Settings(data_dir=tmp_path, default_host="10.1.1.1"))
 

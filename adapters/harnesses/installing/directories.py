@@ -85,7 +85,7 @@ class Chosen:
     package: str
     version: str
     python: str = ""
-    left_out: ClassVar[tuple[str, ...]] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def contents(self) -> dict[str, str]:

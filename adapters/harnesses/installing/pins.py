@@ -37,8 +37,9 @@ async def shared_with(
     """Install what `harness` needs, and return what its sandbox is to be shown: itself at `/opt/gym-bus/<name>`, Node at `…/node`.
 
     One without packages is its user's own, and nothing is installed for it. A `package` that a run's configuration names is installed
-    too, and shown at `…/program`; a Python that has to be brought along, at `…/python`: a copy of `brought`, or of one that is found on
-    this host. `python` is the version of the sandbox's Python, by default that of this host's /usr/bin/python3. Raises `InstallFailed`.
+    too, and shown at `…/program`; if it is the harness's own it takes the place of what is pinned. A Python that has to be brought
+    along is shown at `…/python`: a copy of `brought`, or of one that is found on this host. `python` is the version of the sandbox's
+    Python, by default that of this host's /usr/bin/python3. Raises `InstallFailed`.
     """
     if harness.needs_python:
         return await _with_python(harness, home, brought)
@@ -48,7 +49,11 @@ async def shared_with(
         python = python or _python_of("/usr/bin/python3")
     shared: list[SharedDirectory] = []
     if harness.packages:
-        own = await install(pinned(harness, python or ""), home, node)
+        is_own = package is not None and package.name == harness.packages[0].name
+        own = await install(
+            _chosen(harness, package, python) if package and is_own else pinned(harness, python or ""), home, node
+        )
+        package = None if is_own else package
         shared.append(SharedDirectory(source=str(own), at=f"{PLACES}/{harness.name}"))
     if package:
         chosen = Chosen("program", package.ecosystem, package.name, package.version, python or "")
@@ -56,6 +61,12 @@ async def shared_with(
     if node and (harness.needs_node or package):
         shared.append(SharedDirectory(source=str(node), at=f"{PLACES}/node"))
     return tuple(shared)
+
+
+def _chosen(harness: Harness, package: AgentPackage, python: str | None) -> Chosen:
+    """Return a harness's own package in another version than the one that is pinned."""
+    python = python or "" if package.ecosystem == "pypi" else ""
+    return Chosen(harness.name, package.ecosystem, package.name, package.version, python, harness.left_out)
 
 
 async def _with_python(harness: Harness, home: Path, brought: Path | None) -> tuple[SharedDirectory, ...]:
