@@ -13,6 +13,7 @@ import click
 
 from gym_bus.cli.lazy import CONTEXT, DETACHED, OK, Group
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for
+from gym_bus.cli.tables import as_words
 
 if TYPE_CHECKING:
     from gym_bus.bus import Stored
@@ -129,7 +130,7 @@ async def _export(settings: Settings, run_id: str, out: Path) -> None:
         raise BadConfig(msg) from error
     finally:
         partial.unlink(missing_ok=True)
-    print(f"{count:,} events of {run_id} in {out}")
+    print(f"{as_words(count, 'event')} of {run_id} in {out}")
 
 
 def _check_type(wanted: str) -> None:
