@@ -135,8 +135,9 @@ def status(run_id: str | None, as_json: bool, data_dir: Path | None) -> int:
 @group.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--reason", default="asked for on the command line", help="Kept in the log.")
+@json_option
 @data_dir_option
-def cancel(run_id: str, reason: str, data_dir: Path | None) -> int:
+def cancel(run_id: str, reason: str, as_json: bool, data_dir: Path | None) -> int:
     """End a run early: nothing new starts, what is under way winds up; what was graded stays.
 
     \b
@@ -144,7 +145,7 @@ def cancel(run_id: str, reason: str, data_dir: Path | None) -> int:
     """  # noqa: D301  \b keeps click from wrapping the examples
     from gym_bus.cli.eval_runs import cancel_run  # noqa: PLC0415  not needed for --help
 
-    return cancel_run(run_id, reason, data_dir=data_dir)
+    return cancel_run(run_id, reason, as_json=as_json, data_dir=data_dir)
 
 
 @group.command()

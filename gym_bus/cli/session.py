@@ -47,12 +47,14 @@ def say(
     as_json: bool,
     data_dir: Path | None,
 ) -> int:
-    """Give a session its next input, and print what the agent answers. WORDS are `-` to read them from the input.
+    """Give a session its next input, and print what the agent answers.
+
+    WORDS are `-` to read them from standard input, of which one line end at the very end is left out.
 
     \b
     gym-bus session say RUN 0-0 "And now make bye.txt as well."
     """  # noqa: D301  \b keeps click from wrapping the examples
-    said = sys.stdin.read() if words == "-" else words
+    said = sys.stdin.read().removesuffix("\n") if words == "-" else words
     if not said.strip():
         raise click.UsageError("there are no words")
     if not said.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in said):
@@ -63,14 +65,15 @@ def say(
 @group.command()
 @click.argument("run_id", metavar="RUN")
 @click.argument("rollout_id", metavar="ROLLOUT")
+@json_option
 @data_dir_option
-def end(run_id: str, rollout_id: str, data_dir: Path | None) -> int:
+def end(run_id: str, rollout_id: str, as_json: bool, data_dir: Path | None) -> int:
     """Say that a session gets no further input: it is closed, and graded with what there is.
 
     \b
     gym-bus session end RUN 0-0
     """  # noqa: D301  \b keeps click from wrapping the examples
-    return asyncio.run(_end(_settings(data_dir), (run_id, rollout_id)))
+    return asyncio.run(_end(_settings(data_dir), (run_id, rollout_id), as_json=as_json))
 
 
 @group.command()
@@ -115,13 +118,20 @@ async def _say(
     return OK if row["state"] == "completed" else FAILED
 
 
-async def _end(settings: Settings, where: tuple[str, str]) -> int:
+async def _end(settings: Settings, where: tuple[str, str], *, as_json: bool) -> int:
     from gym_bus import inputs  # noqa: PLC0415  slow to import
 
     async with up_and_connected(settings) as bus:
         log, standing = await _opened(bus, settings, where)
         await inputs.end(log, standing)
-    print(f"{'/'.join(where)} gets no further input")
+    if as_json:
+        print(
+            json.dumps(
+                {"run_id": where[0], "rollout_id": where[1], "attempt": standing.attempt, "activation": standing.newest}
+            )
+        )
+    else:
+        print(f"{'/'.join(where)} gets no further input")
     return OK
 
 
