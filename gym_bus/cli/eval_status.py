@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gym_bus.cli import questions
+from gym_bus.cli import questions, remarks
 from gym_bus.cli.attach import shown_problem
 from gym_bus.cli.lazy import OK
 from gym_bus.cli.progress import waiting_words
@@ -64,7 +64,11 @@ def _all(settings: Settings, *, as_json: bool) -> int:
 
 def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
     wanted = (questions.RUN, questions.STATES, questions.HELD, questions.OPEN_ROLLOUTS, questions.PROBLEMS)
-    run, states, held, rollouts, problems = asyncio.run(questions.ask(settings, *((sql, [run_id]) for sql in wanted)))
+    asked: list[tuple[str, list[Any]]] = [
+        *((sql, [run_id]) for sql in wanted),
+        *((sql, [run_id, remarks.SHOWN]) for sql in remarks.WANTED),
+    ]
+    run, states, held, rollouts, problems, *remarked = asyncio.run(questions.ask(settings, *asked))
     if not run.answer.rows:
         msg = (
             f"there is no run {run_id!r}"
@@ -74,11 +78,13 @@ def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
         raise Permanent(msg)
     row, around = run.answer.dicts()[0], processes_of(settings)
     problem = shown_problem(problems.answer.dicts()[0]) if problems.answer.rows else None
+    told = remarks.Remarks(*(one.answer.dicts() for one in remarked))
     if as_json:
         facts = {
             "states": dict(states.answer.rows),
             "held_by": dict(held.answer.rows),
             "running": rollouts.answer.dicts(),
+            **told.facts(),
         }
         print(json.dumps({**row, **facts, "problem": problem, "note": run.note, **around}))
         return OK
@@ -100,6 +106,8 @@ def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
     ):
         if value:
             print(f"{label}: {value}")
+    for line in told.lines():
+        print(line)
     for worker, count in held.answer.rows:
         print(f"held by {worker}: {as_words(count, 'rollout')}")
     if rollouts.answer.rows:

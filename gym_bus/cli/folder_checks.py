@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from schemas.config import HarborTaskset, RunConfig
     from schemas.sandboxes import SandboxConfig
 
-SHOWN: Final = 10
+SHOWN: Final = 20
 
 
 def check_folders_of_tasks(config: RunConfig, taskset: HarborTaskset) -> None:

@@ -77,6 +77,22 @@ SELECT count(*) FILTER (attempts = 0) AS never_begun, count(*) FILTER (attempts 
 WHERE run_id = ? AND state = 'missing' AND failure_kind IS NULL
 """
 
+FAILED_SOLUTIONS: Final = """
+SELECT r.stop_reason AS ended, string_split(trim(coalesce(r.answer, ''), chr(10)), chr(10))[-1] AS last_line, count(*) AS rollouts
+FROM rollouts r JOIN runs u ON u.run_id = r.run_id
+WHERE r.run_id = ? AND u.agent = 'oracle_agent' AND r.stop_reason IS NOT NULL AND r.stop_reason != 'exit:0'
+GROUP BY ALL ORDER BY rollouts DESC, ended, last_line LIMIT ?
+"""
+
+MISSING_ARTIFACTS: Final = """
+SELECT path, count(DISTINCT rollout_id) AS rollouts
+FROM (
+    SELECT rollout_id, unnest(from_json(data->'$.missing', '["varchar"]')) AS path FROM events
+    WHERE run_id = ? AND type = 'grading_done.v1'
+)
+GROUP BY path ORDER BY rollouts DESC, path LIMIT ?
+"""
+
 ENDED_BY_BUDGET: Final = """
 SELECT substr(stop_reason, 8) AS budget, count(*) AS rollouts FROM rollouts
 WHERE run_id = ? AND starts_with(stop_reason, 'budget:') GROUP BY budget ORDER BY budget
