@@ -39,16 +39,17 @@ def agents(_: click.Context, __: click.Parameter, incomplete: str) -> list[Compl
 def overrides(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete `PART.type=` with the types of that part, and anything else as a folder of tasks.
 
-    Some shells take `=` for a word of its own: what stands before it is then among the words before.
+    Some shells take `=` for a word of its own, which click leaves out if it is the last: what stands before it is then among the
+    words before.
     """
     before: tuple[str, ...] = ctx.params.get("overrides") or ()
     key, is_joined, value = incomplete.rpartition("=")
     if key:
         return [CompletionItem(f"{key}{is_joined}{item.value}") for item in _types(key, value)]
-    if is_joined and before:
-        return _types(before[-1], value)
+    if not incomplete and before and before[-1].endswith(".type"):
+        return _types(before[-1], "")
     if before[-1:] == ("=",) and len(before) > 1:
-        return _types(before[-2], value)
+        return _types(before[-2], incomplete)
     return [CompletionItem(incomplete, type="dir")]
 
 
