@@ -80,12 +80,13 @@ def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:  # noqa: PLR0
             return f"unknown key{_guess(path, values)}"
         case "missing":
             return "has to be set" + (
-                ": --reasoning-gym NAME, --input FILE.jsonl, or --config FILE" if path == ("taskset",) else ""
+                ": a FOLDER of tasks, --reasoning-gym NAME, --input FILE.jsonl, or --config FILE"
+                if path == ("taskset",)
+                else ""
             )
         case "union_tag_invalid":
             tag = str(found["ctx"]["tag"])
-            near = _nearest(tag, _tags(path).split(", "))
-            return f"no such type {tag!r}; there are {found['ctx']['expected_tags']}{near}"
+            return f"no such type {tag!r}; {types_meant(tag, types_of(str(path[-1]) if path else ''))}"
         case "value_error" if isinstance(found["input"], dict) or _may_be_secret(found):  # about a part as a whole
             return plainly(found["msg"])
         case "literal_error" if found["loc"][-1] == "[key]":
@@ -125,6 +126,19 @@ def _other_types(path: Path_, values: Any) -> list[str]:
     if not isinstance(part, dict) or "type" not in part:
         return []
     return [str(kind.model_fields["type"].default) for kind in kinds if path[1] in kind.model_fields]
+
+
+def types_meant(name: str, types: list[str]) -> str:
+    """Return which types were perhaps meant by `name`, which is none of them, or all that there are."""
+    name = name.replace("-", "_")
+    known = {short: type_ for type_ in types for short in (type_, type_.removesuffix("_agent"))}
+    holding = [type_ for type_ in types if name and name in type_]
+    near = (
+        [known[name]]
+        if name in known
+        else holding or [known[short] for short in difflib.get_close_matches(name, known, n=1)]
+    )
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(types))}"
 
 
 def _nearest(name: str, known: list[str]) -> str:
@@ -167,14 +181,11 @@ def _step(values: Any, part: str | int) -> Any:
     return None
 
 
-def _tags(path: Path_) -> str:
-    field = RunConfig.model_fields.get(str(path[-1])) if path else None
-    tags = [
-        str(m.model_fields["type"].default)
-        for m in (models_in(field.annotation) if field else [])
-        if "type" in m.model_fields
-    ]
-    return ", ".join(tags)
+def types_of(part: str) -> list[str]:
+    """Return the types of a part of the configuration (`agent`, `model`, …) by name; none if it has no types."""
+    field = RunConfig.model_fields.get(part)
+    kinds = [kind for kind in (models_in(field.annotation) if field else []) if "type" in kind.model_fields]
+    return sorted(str(kind.model_fields["type"].default) for kind in kinds)
 
 
 def _all_keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:

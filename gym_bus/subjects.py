@@ -30,7 +30,7 @@ REQUEST_TOKENS: Final = 10
 def token(text: str) -> str:
     """Return `text` if it can stand in a subject (1 to 64 of A-Z a-z 0-9 _ -), else raise `Permanent`."""
     if not TOKEN.fullmatch(text):
-        msg = f"{text!r} cannot be part of a subject: use 1 to 64 of the characters A-Z, a-z, 0-9, '_' and '-'"
+        msg = f"{text!r} is no name: one has 1 to 64 of the characters A-Z, a-z, 0-9, '_' and '-'"
         raise Permanent(msg)
     return text
 

@@ -19,7 +19,7 @@ from projections import queries
 
 log = structlog.get_logger(__name__)
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 """Raise it with every change of `sql/schema.sql` or of `sql/ingest`: older files are then rebuilt."""
 
 MEMORY_LIMIT: Final = "1GB"

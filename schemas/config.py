@@ -448,9 +448,14 @@ class RunConfig(Frozen):
     shards: int = Field(default=1, ge=1, le=64)
 
     @property
+    def asks_a_model(self) -> bool:
+        """Say whether the run's agent asks its model anything."""
+        return not isinstance(self.agent, OracleAgent | NopAgent)
+
+    @property
     def model_label(self) -> str:
         """Return what results say of the model, also if there is none that anybody asks."""
-        return "none is asked" if isinstance(self.agent, OracleAgent | NopAgent) else self.model.label
+        return self.model.label if self.asks_a_model else "none is asked"
 
     @model_validator(mode="after")
     def _money_can_be_counted(self) -> Self:

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 from actors.collector import plan
 from actors.collector.conductor import Conductor, StartDrive, rollouts_of
+from actors.collector.replaying import with_recorded_inputs
 from actors.collector.room import Admission, Look
 from actors.collector.run import AwaitStore, Conduct, MakePlan, RunState, never_started
 from gym_bus.blobs import Blobs
@@ -66,7 +67,8 @@ class RunHandlers:
         state = drive.state
         if drive.held is None and state.started:
             content = await asyncio.to_thread(self._blobs.get, state.started.plan)
-            rollouts = await asyncio.to_thread(rollouts_of, content, state.request.config)
+            planned = await asyncio.to_thread(rollouts_of, content, state.request.config)
+            rollouts = await asyncio.to_thread(with_recorded_inputs, planned, state.request.config)
             new = Conductor(drive.shell, drive, self._start, Admission(self._look, drive.shell.clock), rollouts)
             await new.recover()
             drive.held = new

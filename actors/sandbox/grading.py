@@ -28,7 +28,7 @@ from providers.sandboxes.base import ExecResult, SandboxUnavailable
 from providers.sandboxes.capabilities import WithDetached, WithSnapshots
 from providers.sandboxes.phases import phase_of
 from providers.sandboxes.snapshots import Selection, TooLarge, load
-from providers.sandboxes.snapshots.handing_in import hand_in, laid_over
+from providers.sandboxes.snapshots.handing_in import hand_in, laid_over, missing_of
 from providers.sandboxes.snapshots.taking import store
 from schemas.base import Event, Frozen
 from schemas.cases import CaseResult
@@ -98,6 +98,15 @@ class GradingMachine:
         return (Draft(GradingFailed(request_id=state.request_id, failure=failed), state.request_id),)
 
 
+@dataclass(frozen=True, slots=True)
+class HandedIn:
+    """How many files were handed in, how many things that were wanted were left out, and which artifacts are not there."""
+
+    files: int = 0
+    left_out: int = 0
+    missing: tuple[str, ...] = ()
+
+
 class _Refused(Exception):
     """What was handed in cannot be graded: that is the agent's doing, and no fault of a machine."""
 
@@ -129,7 +138,7 @@ class GradingHandlers:
     async def _graded(self, drive: Drive[GradingState]) -> GradingDone:
         request, request_id = drive.state.request, drive.state.request_id
         held, _ = await self._maker.make(drive, request.sandbox)
-        files, left_out = await self._hand_in(held, request)
+        handed_in = await self._hand_in(held, request)
         if change := phase_of(request.sandbox, "verify"):
             await held.enter(change)
         for number, service in enumerate(request.services):
@@ -149,24 +158,24 @@ class GradingHandlers:
             command = f"TESTS={shlex.quote(place)}; export TESTS; {request.command}"
             result = await held.box.exec(command, key=request_id, timeout_s=request.timeout_s)
         cases = await run_cases(held.box, request.cases, request_id, place) if request.cases else ()
-        done = _done(request_id, result, files, left_out, cases)
+        done = _done(request_id, result, handed_in, cases)
         return await rewards.read(done) if rewards else done
 
-    async def _hand_in(self, held: HeldBox, request: GradingRequested) -> tuple[int, int]:
-        """Put what was handed in into the machine; return how many files that were, and how much of it was left out."""
+    async def _hand_in(self, held: HeldBox, request: GradingRequested) -> HandedIn:
+        """Put what was handed in into the machine; return what that was."""
         if request.files is None:
-            return 0, 0
+            return HandedIn(missing=missing_of(request.artifacts, ()))
         if not isinstance(held.box, WithSnapshots):
             raise _unable(request.sandbox, "files")
         try:
-            ref, count, left_out = await asyncio.to_thread(self._selected, request, request.files)
+            ref, handed_in = await asyncio.to_thread(self._selected, request, request.files)
         except TooLarge as error:
             raise _Refused(str(error)) from error
         if workspace_begins(request.sandbox):
             await self._replace_workspace(held, request, ref)
         else:
             await held.box.restore(ref, self._blobs)
-        return count, left_out
+        return handed_in
 
     async def _replace_workspace(self, held: HeldBox, request: GradingRequested, ref: BlobRef) -> None:
         """Put what was handed in where a workspace begins as the image's: over that if it is files, in its place if it is all."""
@@ -179,12 +188,13 @@ class GradingHandlers:
     def _over(self, below: BlobRef, above: BlobRef) -> BlobRef:
         return store(laid_over(load(below, self._blobs), load(above, self._blobs)), self._blobs)
 
-    def _selected(self, request: GradingRequested, files: BlobRef) -> tuple[BlobRef, int, int]:
+    def _selected(self, request: GradingRequested, files: BlobRef) -> tuple[BlobRef, HandedIn]:
         manifest, left_out = load(files, self._blobs), 0
+        missing = missing_of(request.artifacts, [entry.path for entry in manifest.entries])
         if not request.is_whole:
             manifest, left_out = hand_in(manifest, Selection(request.artifacts))
             files = store(manifest, self._blobs)
-        return files, sum(1 for entry in manifest.entries if entry.kind == "file"), left_out
+        return files, HandedIn(sum(1 for entry in manifest.entries if entry.kind == "file"), left_out, missing)
 
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""
@@ -201,9 +211,15 @@ def _longest_s(request: GradingRequested) -> float:
 
 
 def _done(
-    request_id: str, result: ExecResult | None, files: int, left_out: int, cases: tuple[CaseResult, ...]
+    request_id: str, result: ExecResult | None, handed_in: HandedIn, cases: tuple[CaseResult, ...]
 ) -> GradingDone:
-    done = GradingDone(request_id=request_id, files=files, left_out=left_out, cases=cases)
+    done = GradingDone(
+        request_id=request_id,
+        files=handed_in.files,
+        left_out=handed_in.left_out,
+        missing=handed_in.missing,
+        cases=cases,
+    )
     if result is None:
         return done
     return done.replaced(

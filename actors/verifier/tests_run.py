@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any, Final, Literal
 
@@ -17,6 +18,8 @@ from schemas.values import Failure
 
 VERSION: Final = "commands-1"
 OUTPUT_SHOWN: Final = 400
+_FAILED: Final = re.compile(r"(exit|signal|out_of_memory):(?!0$)(.+)")
+"""What a session says of a solution that did not end with 0."""
 
 
 def wanted(request: VerdictRequested) -> GradingRequested:
@@ -67,8 +70,10 @@ def worth(request: VerdictRequested, done: GradingDone) -> Grade | Failure:
         return Grade(0.0, failure_reason=done.refused)
     data = request.verifier_data
     if data.get("rewards_in"):
-        return _written(done)
+        return _written(request, done)
     grade = Grade(1.0) if data["command"] is None else _of_tests(done)
+    if not grade.reward:
+        grade = replace(grade, failure_reason=_told(request, done))
     if grade.reward and data.get("expected"):
         return cases.worth(data["expected"], done.cases, partial=bool(data.get("partial")))
     return grade
@@ -77,12 +82,13 @@ def worth(request: VerdictRequested, done: GradingDone) -> Grade | Failure:
 def _of_tests(done: GradingDone) -> Grade:
     if done.ended_by == "exit" and done.exit_code == 0:
         return Grade(1.0)
-    return Grade(0.0, failure_reason=_ended(done))
+    return Grade(0.0)
 
 
-def _written(done: GradingDone) -> Grade | Failure:
+def _written(request: VerdictRequested, done: GradingDone) -> Grade | Failure:
+    told = _told(request, done)
     if done.ended_by != "exit":
-        return Failure(kind="verifier_error", message=_ended(done), stage="verification")
+        return Failure(kind="verifier_error", message=told, stage="verification")
     if done.rewards_changed:
         message = "something outlived the tests and wrote a reward, so theirs is not known"
         return Failure(kind="reward_invalid", message=message, stage="verification")
@@ -90,9 +96,21 @@ def _written(done: GradingDone) -> Grade | Failure:
         grade = reward_of(done.rewards)
     except BadReward as error:
         kind: Literal["reward_invalid", "reward_missing"] = "reward_invalid" if done.rewards else "reward_missing"
-        return Failure(kind=kind, message=f"{error}; {_ended(done)}", stage="verification")
+        return Failure(kind=kind, message=f"{error}; {told}", stage="verification")
     is_full = grade.reward >= 1
-    return grade if is_full else replace(grade, failure_reason=_ended(done))
+    return grade if is_full else replace(grade, failure_reason=told)
+
+
+def _told(request: VerdictRequested, done: GradingDone) -> str:
+    """Return what may explain a reward that is not full: how a solution failed, which artifacts are not there, how the tests ended."""
+    told = (
+        [f"the solution failed ({solved[1]} {solved[2]})"]
+        if (solved := _FAILED.fullmatch(request.evidence.stop_reason))
+        else []
+    )
+    if done.missing:
+        told.append(f"artifacts that are not there: {', '.join(done.missing)}")
+    return "; ".join([*told, _ended(done)])
 
 
 def _ended(done: GradingDone) -> str:

@@ -171,6 +171,7 @@ class Watch:
             failed=int(counts.get("failed") or 0),
             masked=int(counts.get("masked") or 0),
             open=int(counts.get("open") or 0),
+            waiting_for_input=int(counts.get("waiting_for_input") or 0),
             mean_reward=counts.get("mean_reward"),
             problem=course.paused.reason if course.paused else self._problem,
         )
@@ -178,9 +179,7 @@ class Watch:
         if progress.rate_per_s and not course.finished:
             progress.left_s = (planned - progress.done) / progress.rate_per_s
         if not course.finished:
-            progress.note = self._installs.note()
-        if not course.finished:
-            progress.note = self._silence(now) or progress.note
+            progress.note = self._silence(now) or self._installs.note()
         status = read_status(self.settings.data_dir) or {}
         if status.get("age_s", 0.0) > SUPERVISOR_SILENT_S and not course.finished:
             progress.note = f"the supervisor has said nothing for {status['age_s']:.0f} s: is it stopped?"

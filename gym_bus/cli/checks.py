@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from gym_bus import local_model
+from gym_bus.cli.remote_checks import check_given, check_remote
 from gym_bus.errors import BadConfig
 from schemas.config import JsonlTaskset, LocalModel, ReplayModel, ServedModel
 from schemas.harnesses import BehindGateway, HarnessAgent, Program, RemoteAgent
@@ -22,8 +23,7 @@ from schemas.values import Message, Sampling
 
 if TYPE_CHECKING:
     from gym_bus.settings import Settings
-    from schemas.config import RunConfig
-    from schemas.readiness import Install
+    from schemas.config import ModelConfig, RunConfig
 
 CONFIG: Final = "run_config.yaml"
 RESULT_FILES: Final = ("rollouts.jsonl", "failures.jsonl", "metrics.json", "manifest.json", "run.json")
@@ -56,15 +56,21 @@ def check_config(
         from gym_bus.cli.sandbox_checks import check_sandboxes  # noqa: PLC0415  only for agents that use one
 
         check_sandboxes(config, have_keys=sandbox_keys)
-    if isinstance(config.model, ServedModel):
+    if config.asks_a_model:
+        _check_model(config.model, api_key)
+
+
+def _check_model(model: ModelConfig, api_key: str | None) -> None:
+    """Raise `BadConfig` for a model that cannot be asked, or is not there."""
+    if isinstance(model, ServedModel):
         from gym_bus.cli.model_checks import check_endpoint  # noqa: PLC0415  only for real models
 
-        check_endpoint(config.model, api_key)
-    if isinstance(config.model, LocalModel) and local_model.weights_path() is None:
+        check_endpoint(model, api_key)
+    if isinstance(model, LocalModel) and local_model.weights_path() is None:
         msg = f"model: {local_model.MISSING}"
         raise BadConfig(msg)
-    if isinstance(config.model, ReplayModel):
-        _check_recording(Path(config.model.recording))
+    if isinstance(model, ReplayModel):
+        _check_recording(Path(model.recording))
 
 
 def _check_tasks(config: RunConfig, taskset: JsonlTaskset) -> None:
@@ -82,7 +88,7 @@ def _check_tasks(config: RunConfig, taskset: JsonlTaskset) -> None:
             if why := why_not(task, config.agent):
                 raise BadConfig(f"{task.task_id}: {why}")
             if isinstance(config.agent, RemoteAgent):
-                _check_given(config, config.agent, task.input, task.install)
+                check_given(config, config.agent, task.input, task.install)
     except NoImage as error:
         raise BadConfig(str(error)) from error
     if isinstance(config.agent, HarnessAgent):
@@ -115,7 +121,7 @@ def _check_sampling(config: RunConfig) -> None:
 
 def _check_agent(config: RunConfig, agent: Program | RemoteAgent, settings: Settings) -> None:
     if isinstance(agent, RemoteAgent):
-        _check_remote(config, agent, settings)
+        check_remote(config, agent, settings)
     else:
         _check_program(config, agent)
 
@@ -133,31 +139,6 @@ def _check_program(config: RunConfig, agent: Program) -> None:
     except Unsupported as error:
         msg = f"agent: {error}"
         raise BadConfig(msg) from error
-
-
-def _check_remote(config: RunConfig, agent: RemoteAgent, settings: Settings) -> None:
-    """Raise `BadConfig` for an agent outside of all sandboxes that could not be given any task, or not reach its model."""
-    from adapters.harnesses.remote import is_beside_us  # noqa: PLC0415  only for them
-
-    if not is_beside_us(agent.url) and not settings.default_host:
-        msg = (
-            f"agent.url: the agent at {agent.url} cannot reach the model gateway on this machine's loopback: "
-            "set GYM_BUS_DEFAULT_HOST to an address of this machine that means the same from there"
-        )
-        raise BadConfig(msg)
-    _check_given(config, agent, TaskInput(task_id="a task", messages=(Message(role="user", content="a task"),)))
-
-
-def _check_given(config: RunConfig, agent: RemoteAgent, task: TaskInput, install: Install | None = None) -> None:
-    """Raise `BadConfig` for a task, or a sandbox, that such an agent cannot be given."""
-    from adapters.harnesses import remote  # noqa: PLC0415  only for them
-    from adapters.harnesses.base import Unsupported  # noqa: PLC0415  the same
-
-    wanted = install or config.install
-    try:
-        remote.check(agent, task, config.sandbox, wanted, config.checkpoints, config.warm_sandboxes)
-    except Unsupported as error:
-        raise BadConfig(f"agent: {task.task_id}: {error}") from error
 
 
 def _check_recording(path: Path) -> None:

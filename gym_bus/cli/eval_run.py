@@ -9,9 +9,8 @@ import platform
 import re
 import secrets
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -19,17 +18,17 @@ from typing import TYPE_CHECKING, Any, Final
 from gym_bus import config as configs
 from gym_bus.cli import checks
 from gym_bus.cli.entry import check_folders
+from gym_bus.cli.flags import flags_of, with_folder
 from gym_bus.cli.lazy import OK
 from gym_bus.cli.setup import settings_for, up_and_connected, version
 from gym_bus.config_agent import take_agent_key, with_agent_key_name
-from gym_bus.config_errors import models_in
 from gym_bus.config_sandboxes import take_keys, with_key_names
 from gym_bus.engine_socket import pin_socket
 from gym_bus.errors import BadConfig
 from gym_bus.routing_digest import pin_routes
 from gym_bus.secrets_store import SecretsStore
-from schemas.config import AgentConfig, ServedModel
-from schemas.harnesses import BehindGateway, NopAgent, OracleAgent
+from schemas.config import ServedModel
+from schemas.harnesses import BehindGateway
 
 UNNAMED: Final = "warning: no model was named: a scripted stand-in answers, and scores mean nothing; --model and --model-url name one"
 
@@ -37,90 +36,6 @@ if TYPE_CHECKING:
     from gym_bus.event_log import EventLog
     from gym_bus.settings import Settings
     from schemas.config import RunConfig
-
-
-def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the flags say, in the configuration's own shape."""
-    flags: dict[str, Any] = {}
-    if options.get("reasoning_gym"):
-        flags["taskset"] = {"type": "reasoning_gym", "datasets": [{"name": name} for name in options["reasoning_gym"]]}
-    if options.get("input_path"):
-        if "taskset" in flags:
-            msg = "--input and --reasoning-gym both name the tasks: give one of them"
-            raise BadConfig(msg)
-        flags["taskset"] = {"type": "jsonl", "jsonl_fpath": options["input_path"]}
-    if options.get("folder"):
-        if "taskset" in flags:
-            msg = f"the folder {options['folder']} names the tasks, and so does a flag: give one of them"
-            raise BadConfig(msg)
-        flags["taskset"] = {"type": "harbor", "path": options["folder"]}
-    if options.get("agent"):
-        flags["agent"] = {"type": agent_named(options["agent"])}
-    if options.get("unsafe_local"):
-        flags["sandbox"] = {"type": "unsafe_local"}
-    type_ = _model_type(options)
-    named = {"policy_base_url": _model_url(options.get("model_url")), "policy_model_name": options.get("model")}
-    if (model := {key: value for key, value in named.items() if value is not None}) or options.get("model_type"):
-        flags["model"] = {"type": type_ or "openai", **model}
-    plain = {
-        "num_repeats": "num_repeats",
-        "concurrency": "num_samples_in_parallel",
-        "limit": "limit",
-    }
-    flags.update({key: options[flag] for flag, key in plain.items() if options.get(flag) is not None})
-    sampled = {name: options.get(name) for name in ("temperature", "top_p", "max_output_tokens")}
-    if sampling := {key: value for key, value in sampled.items() if value is not None}:
-        flags["responses_create_params"] = sampling
-    return flags
-
-
-def with_folder(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options with the folder of tasks, which stands among the overrides, by itself; raises `BadConfig` for two of them."""
-    words = list(options.get("overrides") or ())
-    folders = [word for word in words if not configs.OVERRIDE.fullmatch(word) and Path(word).expanduser().is_dir()]
-    if strange := next((word for word in words if "=" not in word and word not in folders), None):
-        msg = f"{strange!r} is no override (key=value, such as num_repeats=1), and there is no folder of that name"
-        raise BadConfig(msg)
-    if len(folders) > 1:
-        msg = f"{folders[0]} and {folders[1]} are both folders of tasks: give one, or the folder that both are in"
-        raise BadConfig(msg)
-    rest = tuple(word for word in words if word not in folders)
-    return {**options, "folder": folders[0] if folders else None, "overrides": rest}
-
-
-def agent_named(name: str) -> str:
-    """Return the type of the agent that is called `name`, with or without `_agent`; raises `BadConfig` with those that there are."""
-    types = [kind.model_fields["type"].default for kind in models_in(AgentConfig)]
-    found = [type_ for type_ in types if name in {type_, type_.removesuffix("_agent")}]
-    if not found:
-        holding = [type_ for type_ in types if name.replace("-", "_") in type_]
-        known = {short: type_ for type_ in types for short in (type_, type_.removesuffix("_agent"))}
-        near = get_close_matches(name.replace("-", "_"), known, n=1)
-        meant = f"; did you mean {known[near[0]]}?" if near and not holding else ""
-        msg = f"--agent: no agent is called {name!r}; there are {', '.join(sorted(holding or types))}{meant}"
-        raise BadConfig(msg)
-    return str(found[0])
-
-
-def _model_type(options: Mapping[str, Any]) -> str | None:
-    """Return what kind of server was asked for, by a flag or by an override, which must not contradict each other."""
-    flag: str | None = options.get("model_type")
-    model = configs.parse_overrides(options.get("overrides") or ()).values.get("model")
-    written = model.get("type") if isinstance(model, dict) else None
-    if flag is not None and written not in (None, flag):
-        msg = f"--model-type {flag} and model.type={written} say two things: give one of them"
-        raise BadConfig(msg)
-    return flag or (written if isinstance(written, str) else None)
-
-
-def _model_url(given: str | Sequence[str] | None) -> str | list[str] | None:
-    """Return the address that was given, or the list of them if `--model-url` was given several times."""
-    urls = [given] if isinstance(given, str) else list(given or ())
-    for url in urls:
-        if re.search(r",\s*https?://", url):
-            msg = f"--model-url: {url!r} is more than one address: give the option once for each of them"
-            raise BadConfig(msg)
-    return urls if len(urls) > 1 else urls[0] if urls else None
 
 
 def resolve(options: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[RunConfig, str | None]:
@@ -214,14 +129,34 @@ def start_run(options: dict[str, Any]) -> int:
     _say(f"model: {config.model_label}", as_json=options["as_json"])
     others = other_keys(options, os.environ)
     checks.check_config(config, api_key, settings, sandbox_keys=others)
-    previous = checks.check_room(output, overwrite=options["overwrite"])
+    previous = _look_at_results(settings, run_id, output, options)
     config = with_keys(config, api_key, settings, others)
     return asyncio.run(_request_and_watch(settings, config, run_id, output, options, previous))
 
 
+def _look_at_results(settings: Settings, run_id: str, output: Path, options: Mapping[str, Any]) -> str | None:
+    """Return the run whose results are in the way, None if there are none; raises `BadConfig` if they may not be moved.
+
+    Of results of the very run that is asked for again it is said that it exists: neither moving them nor another place helps.
+    """
+    has_log = bool(settings.bus_url) or (settings.data_dir / "bus").is_dir()
+    if has_log and (checks.run_in(output) or {}).get("run_id") == run_id and _is_known(settings, run_id):
+        raise _exists(run_id, output if options["output"] else None)
+    return checks.check_room(output, overwrite=options["overwrite"])
+
+
+def _exists(run_id: str, results: Path | None = None) -> BadConfig:
+    """Return the error for a run that there is already; `results` is where its results lie if a new one would have them there too."""
+    new = f", with another --output than {results} or with --overwrite," if results else ""
+    return BadConfig(
+        f"run {run_id} exists: `gym-bus eval attach {run_id}` watches it, `gym-bus eval resume {run_id}` goes on with it, or "
+        f"writes its results again; another --run-id{new} starts a new one"
+    )
+
+
 def is_stand_in_unasked(config: RunConfig) -> bool:
     """Say whether the scripted stand-in is asked only because nobody named a model."""
-    return "model" not in config.model_fields_set and not isinstance(config.agent, OracleAgent | NopAgent)
+    return config.asks_a_model and "model" not in config.model_fields_set
 
 
 def _is_known(settings: Settings, run_id: str) -> bool:
@@ -285,11 +220,7 @@ async def _request_and_watch(
         if isinstance(config.agent, BehindGateway):
             await _with_gateway(settings)
         if await find_request(log, run_id) is not None:
-            msg = (
-                f"run {run_id} exists: `gym-bus eval attach {run_id}` watches it, "
-                f"`gym-bus eval resume {run_id}` goes on with it, another --run-id starts a new one"
-            )
-            raise BadConfig(msg)
+            raise _exists(run_id)
         if previous is not None:
             await _refuse_open(log, previous, output)
         if aside := checks.make_room(output, overwrite=bool(options["overwrite"])):

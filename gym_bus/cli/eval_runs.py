@@ -103,9 +103,12 @@ def attach_run(run_id: str, *, as_json: bool, data_dir: Path | None) -> int:
     return asyncio.run(body())
 
 
-def cancel_run(run_id: str, reason: str, *, data_dir: Path | None) -> int:
+def cancel_run(run_id: str, reason: str, *, as_json: bool, data_dir: Path | None) -> int:
     """Do `gym-bus eval cancel`: ask, and wait a while until the collector has taken it in."""
     settings = settings_for(data_dir)
+
+    def said(state: str, text: str) -> None:
+        print(json.dumps({"run_id": run_id, "state": state}) if as_json else text)
 
     async def body() -> int:
         async with up_and_connected(settings) as bus:
@@ -114,18 +117,17 @@ def cancel_run(run_id: str, reason: str, *, data_dir: Path | None) -> int:
             course = Course(run_id)
             await course.refresh(log)
             if course.finished:
-                print(f"run {run_id} is {course.finished.state} already")
+                said(course.finished.state, f"run {run_id} is {course.finished.state} already")
                 return OK
             await request_cancel(log, run_id, reason)
             for _ in range(int(ANSWER_PATIENCE_S / LOOK_EVERY_S)):
                 await course.refresh(log)
                 if course.cancelled or course.finished:
-                    print(
-                        f"run {run_id} is being cancelled: what is under way winds up.   gym-bus eval attach {run_id}"
-                    )
+                    winds_up = "what is under way winds up"
+                    said(course.state, f"run {run_id} is being cancelled: {winds_up}.   gym-bus eval attach {run_id}")
                     return OK
                 await asyncio.sleep(LOOK_EVERY_S)
-            print(f"asked to cancel run {run_id}; nobody has answered yet, see `gym-bus bus status`")
+            said(course.state, f"asked to cancel run {run_id}; nobody has answered yet, see `gym-bus bus status`")
             return FAILED
 
     return asyncio.run(body())
@@ -171,7 +173,8 @@ def resume_run(run_id: str, options: Mapping[str, Any]) -> int:
 def _check_same(logged: RunConfig, options: Mapping[str, Any]) -> None:
     """Raise `BadConfig` with the differences if a configuration was given that is not the logged one."""
     from gym_bus import config as configs  # noqa: PLC0415  only then
-    from gym_bus.cli.eval_run import flags_of, resolve  # noqa: PLC0415  the same
+    from gym_bus.cli.eval_run import resolve  # noqa: PLC0415  the same
+    from gym_bus.cli.flags import flags_of  # noqa: PLC0415  the same
     from gym_bus.config_agent import with_agent_key_name_of  # noqa: PLC0415  only then
     from gym_bus.config_sandboxes import with_key_names_of  # noqa: PLC0415  the same
     from gym_bus.config_text import Sourced  # noqa: PLC0415  the same

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gym_bus.cli import questions
 from gym_bus.cli.lazy import FAILED, OK
 from gym_bus.cli.setup import settings_for
-from gym_bus.cli.tables import print_table
+from gym_bus.cli.tables import as_words, print_table
 from gym_bus.client import connect_cli, open_log
 from gym_bus.codec import Undecodable
 from gym_bus.errors import Permanent
@@ -154,7 +154,9 @@ class _Progress:
         """Say how far it is if nothing was said for a while."""
         if time.monotonic() - self._said > LINE_EVERY_S:
             self._said = time.monotonic()
-            print(f"{totals.rollouts:,} rollouts, {totals.rows:,} rows", file=sys.stderr, flush=True)
+            print(
+                f"{as_words(totals.rollouts, 'rollout')}, {as_words(totals.rows, 'row')}", file=sys.stderr, flush=True
+            )
 
 
 def _why_none(model: ModelConfig) -> str:
@@ -195,4 +197,4 @@ def _print(run_id: str, state: str, totals: Totals, out: Path | None, why_none: 
     if why_none:
         print(f"\nno rows: {why_none}")
     if out:
-        print(f"\n{totals.rows:,} rows written to {out}")
+        print(f"\n{as_words(totals.rows, 'row')} written to {out}")

@@ -8,16 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gym_bus.cli import questions
+from gym_bus.cli import questions, remarks
 from gym_bus.cli.attach import shown_problem
 from gym_bus.cli.lazy import OK
+from gym_bus.cli.progress import waiting_words
 from gym_bus.cli.setup import settings_for
-from gym_bus.cli.tables import print_table
+from gym_bus.cli.tables import as_words, print_table
 from gym_bus.errors import Permanent
 from gym_bus.settings import Settings
 from gym_bus.status_file import read_status, supervisor_pid
 
 SILENT_AFTER_S = 10.0
+WAITING = "waiting_for_input"
 COUNTS = ("planned", "scored", "failed", "masked", "missing", "open")
 
 
@@ -47,8 +49,10 @@ def _all(settings: Settings, *, as_json: bool) -> int:
         print(json.dumps({"runs": told.answer.dicts(), "note": told.note, **around}))
         return OK
     if told.answer.rows:
-        columns = ("run_id", "state", *COUNTS, "mean_reward", "model")
-        print_table(columns, [[row[c] for c in columns] for row in told.answer.dicts()])
+        rows = told.answer.dicts()
+        waiting = (WAITING,) if any(row[WAITING] for row in rows) else ()
+        columns = ("run_id", "state", *COUNTS, *waiting, "mean_reward", "agent", "model")
+        print_table(columns, [[row[c] for c in columns] for row in rows])
     else:
         print("no runs in the log" if told.age_s is None else "no runs in the projection's file")
     for row in told.answer.dicts():
@@ -60,7 +64,11 @@ def _all(settings: Settings, *, as_json: bool) -> int:
 
 def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
     wanted = (questions.RUN, questions.STATES, questions.HELD, questions.OPEN_ROLLOUTS, questions.PROBLEMS)
-    run, states, held, rollouts, problems = asyncio.run(questions.ask(settings, *((sql, [run_id]) for sql in wanted)))
+    asked: list[tuple[str, list[Any]]] = [
+        *((sql, [run_id]) for sql in wanted),
+        *((sql, [run_id, remarks.SHOWN]) for sql in remarks.WANTED),
+    ]
+    run, states, held, rollouts, problems, *remarked = asyncio.run(questions.ask(settings, *asked))
     if not run.answer.rows:
         msg = (
             f"there is no run {run_id!r}"
@@ -70,19 +78,25 @@ def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
         raise Permanent(msg)
     row, around = run.answer.dicts()[0], processes_of(settings)
     problem = shown_problem(problems.answer.dicts()[0]) if problems.answer.rows else None
+    told = remarks.Remarks(*(one.answer.dicts() for one in remarked))
     if as_json:
         facts = {
             "states": dict(states.answer.rows),
             "held_by": dict(held.answer.rows),
             "running": rollouts.answer.dicts(),
+            **told.facts(),
         }
         print(json.dumps({**row, **facts, "problem": problem, "note": run.note, **around}))
         return OK
-    print(f"run {run_id}: {row['state']}\nmodel: {row['model']}")
+    print(
+        f"run {run_id}: {row['state']}\nagent: {row['agent']}\nmodel: {row['model'] or 'not known yet: the run is being planned'}"
+    )
     print(
         f"{row['planned']} planned = {row['scored']} scored + {row['failed']} failed + {row['masked']} masked + "
         f"{row['missing']} missing ({row['open']} of them under way)"
     )
+    if row[WAITING]:
+        print(f"{waiting_words(row[WAITING])}: gym-bus session say {run_id} ROLLOUT WORDS")
     if row["mean_reward"] is not None:
         print(f"mean reward: {row['mean_reward']:.3f} over {row['scored']} scored")
     for label, value in (
@@ -92,15 +106,30 @@ def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
     ):
         if value:
             print(f"{label}: {value}")
+    for line in told.lines():
+        print(line)
     for worker, count in held.answer.rows:
-        print(f"held by {worker}: {count} rollouts")
+        print(f"held by {worker}: {as_words(count, 'rollout')}")
     if rollouts.answer.rows:
-        columns = ("rollout_id", "stage", "attempt", "failures", "open_requests", "holders")
         print()
-        print_table(columns, [[r[c] for c in columns] for r in rollouts.answer.dicts()])
+        print_rollouts(rollouts.answer.dicts())
     print(f"\nresults: {row['output_dir']}")
     _print_around(around, run.note)
     return OK
+
+
+def print_rollouts(rows: list[dict[str, Any]]) -> None:
+    """Print what is under way: what each rollout waits for, by the kind of request, and who has it."""
+    columns = ("rollout_id", "stage", "attempt", "failures")
+    table = [
+        [
+            *(row[c] for c in columns),
+            ", ".join(kind.partition(".")[0] for kind in row["open_requests"]),
+            ", ".join(row["holders"]),
+        ]
+        for row in rows
+    ]
+    print_table((*columns, "open_requests", "holders"), table)
 
 
 def _print_around(around: dict[str, Any], note: str | None) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
+from gym_bus.cli.remote_checks import check_given
 from gym_bus.errors import BadConfig
+from schemas.harnesses import RemoteAgent
 from schemas.machines import Unfit, fitted
 
 if TYPE_CHECKING:
     from schemas.config import HarborTaskset, RunConfig
     from schemas.sandboxes import SandboxConfig
 
-SHOWN: Final = 10
+SHOWN: Final = 20
 
 
 def check_folders_of_tasks(config: RunConfig, taskset: HarborTaskset) -> None:
@@ -31,6 +33,8 @@ def check_folders_of_tasks(config: RunConfig, taskset: HarborTaskset) -> None:
     for task in found.tasks[: config.limit] if is_cut else found.tasks:
         if why := why_not(task, config.agent):
             trouble.append(f"{task.task_id}: {why}")
+        if isinstance(config.agent, RemoteAgent):
+            check_given(config, config.agent, task.input, task.install)
         try:
             wanted += [
                 fitted(config.sandbox, task.machine),

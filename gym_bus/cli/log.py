@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from gym_bus.cli.completion import maybe_run_argument, run_argument
 from gym_bus.cli.lazy import CONTEXT, DETACHED, OK, Group
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for
+from gym_bus.cli.tables import as_words
 
 if TYPE_CHECKING:
     from gym_bus.bus import Stored
@@ -35,7 +37,7 @@ def group() -> None:
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.argument("rollout_id", metavar="[ROLLOUT]", required=False)
 @click.option("--type", "type_", help="Only events of this type, such as tool_call_requested (a version may follow).")
 @click.option("--limit", type=click.IntRange(1), help="Only the first N.")
@@ -88,7 +90,7 @@ def _nothing_about(run_id: str, rollout_id: str | None = None) -> Exception:
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -129,7 +131,7 @@ async def _export(settings: Settings, run_id: str, out: Path) -> None:
         raise BadConfig(msg) from error
     finally:
         partial.unlink(missing_ok=True)
-    print(f"{count:,} events of {run_id} in {out}")
+    print(f"{as_words(count, 'event')} of {run_id} in {out}")
 
 
 def _check_type(wanted: str) -> None:
@@ -148,7 +150,7 @@ def _check_type(wanted: str) -> None:
 
 
 @group.command()
-@click.argument("run_id", metavar="[RUN]", required=False)
+@maybe_run_argument
 @click.option("--from-start", is_flag=True, help="First what is there already (needs RUN).")
 @json_option
 @data_dir_option

@@ -18,7 +18,10 @@ BAR_WIDTH: Final = 40
 
 @dataclass
 class Progress:
-    """One look at a run: planned = scored + failed + masked + missing, and `open` of the missing are under way."""
+    """One look at a run: planned = scored + failed + masked + missing, and `open` of the missing are under way.
+
+    Of these, `waiting_for_input` wait for somebody to say something.
+    """
 
     run_id: str
     state: str
@@ -27,6 +30,7 @@ class Progress:
     failed: int = 0
     masked: int = 0
     open: int = 0
+    waiting_for_input: int = 0
     mean_reward: float | None = None
     rate_per_s: float | None = None
     left_s: float | None = None
@@ -46,6 +50,8 @@ class Progress:
             f"{self.scored} scored, {self.failed} failed, {self.masked} masked, {self.open} running, {to_come} to come"
         )
         parts = [f"{share} {self.done}/{self.planned} done", counts]
+        if self.waiting_for_input:
+            parts.append(waiting_words(self.waiting_for_input))
         if self.mean_reward is not None:
             parts.append(f"mean reward {self.mean_reward:.3f}")
         if self.rate_per_s:
@@ -55,6 +61,11 @@ class Progress:
         if self.state not in {"running", "requested"}:
             parts.append(self.state)
         return " | ".join(parts)
+
+
+def waiting_words(count: int) -> str:
+    """Return how many of what runs wait for `gym-bus session say`."""
+    return f"{count} {'waits' if count == 1 else 'wait'} for an input"
 
 
 def _duration(seconds: float) -> str:
@@ -121,11 +132,11 @@ class LineView:
     def __init__(self) -> None:
         """Start with nothing shown."""
         self._shown_at = 0.0
-        self._before: tuple[str, str | None, str | None] | None = None
+        self._before: tuple[str, str | None, str | None, bool] | None = None
 
     def show(self, progress: Progress) -> None:
         """Print a line if it is time."""
-        now, key = time.monotonic(), (progress.state, progress.problem, progress.note)
+        now, key = time.monotonic(), (progress.state, progress.problem, progress.note, progress.waiting_for_input > 0)
         before = self._before
         if before == key and now - self._shown_at < LINE_EVERY_S:
             return

@@ -18,19 +18,21 @@ if TYPE_CHECKING:
     from gym_bus.client import Answer
     from gym_bus.settings import Settings
 
-RUNS: Final = """
-SELECT run_id, state, planned, scored, failed, masked, missing, open, mean_reward, model, paused_because,
+_WAITING: Final = "(SELECT count(*) FROM waiting_sessions w WHERE w.run_id = runs.run_id) AS waiting_for_input"
+
+RUNS: Final = f"""
+SELECT run_id, state, planned, scored, failed, masked, missing, open, {_WAITING}, mean_reward, agent, model, paused_because,
     failure_kind, failure_message, requested_at, started, finished, output_dir
 FROM runs ORDER BY requested_at
-"""
+"""  # noqa: S608  one literal in another
 
-RUN: Final = """
-SELECT run_id, state, planned, scored, failed, masked, missing, open, mean_reward, model, paused_because,
+RUN: Final = f"""
+SELECT run_id, state, planned, scored, failed, masked, missing, open, {_WAITING}, mean_reward, agent, model, paused_because,
     failure_kind, failure_message, requested_at, started, finished, output_dir, config_digest
 FROM runs WHERE run_id = ?
-"""
+"""  # noqa: S608  one literal in another
 
-PROGRESS: Final = "SELECT scored, failed, masked, open, mean_reward FROM runs WHERE run_id = ?"
+PROGRESS: Final = f"SELECT scored, failed, masked, open, {_WAITING}, mean_reward FROM runs WHERE run_id = ?"  # noqa: S608  the same
 
 PROBLEMS: Final = """
 SELECT model_failures, model_retries, attempts_retried, lost_model_calls, lost_tool_calls, lost_sandboxes, parked,
@@ -46,8 +48,10 @@ GROUP BY worker ORDER BY worker
 """
 
 OPEN_ROLLOUTS: Final = """
-SELECT rollout_id, state, stage, attempt, failures, retry_at, open_requests, holders FROM resume_state
-WHERE run_id = ? AND state = 'running' ORDER BY task_index, repeat LIMIT 20
+SELECT s.rollout_id, s.state, CASE WHEN w.run_id IS NULL THEN s.stage ELSE 'input' END AS stage, s.attempt, s.failures, s.retry_at,
+    s.open_requests, s.holders
+FROM resume_state s LEFT JOIN waiting_sessions w ON w.run_id = s.run_id AND w.rollout_id = s.rollout_id AND w.attempt = s.attempt
+WHERE s.run_id = ? AND s.state = 'running' ORDER BY s.task_index, s.repeat LIMIT 20
 """
 
 ROLLOUTS: Final = """
@@ -71,6 +75,22 @@ GROUP BY ALL ORDER BY rollouts DESC, counted_as, r.failure_kind, message LIMIT ?
 MISSING: Final = """
 SELECT count(*) FILTER (attempts = 0) AS never_begun, count(*) FILTER (attempts > 0) AS cut_short FROM rollouts
 WHERE run_id = ? AND state = 'missing' AND failure_kind IS NULL
+"""
+
+FAILED_SOLUTIONS: Final = """
+SELECT r.stop_reason AS ended, string_split(trim(coalesce(r.answer, ''), chr(10)), chr(10))[-1] AS last_line, count(*) AS rollouts
+FROM rollouts r JOIN runs u ON u.run_id = r.run_id
+WHERE r.run_id = ? AND u.agent = 'oracle_agent' AND r.stop_reason IS NOT NULL AND r.stop_reason != 'exit:0'
+GROUP BY ALL ORDER BY rollouts DESC, ended, last_line LIMIT ?
+"""
+
+MISSING_ARTIFACTS: Final = """
+SELECT path, count(DISTINCT rollout_id) AS rollouts
+FROM (
+    SELECT rollout_id, unnest(from_json(data->'$.missing', '["varchar"]')) AS path FROM events
+    WHERE run_id = ? AND type = 'grading_done.v1'
+)
+GROUP BY path ORDER BY rollouts DESC, path LIMIT ?
 """
 
 ENDED_BY_BUDGET: Final = """

@@ -6,7 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from gym_bus.cli import questions
+from gym_bus.cli import questions, remarks
+from gym_bus.cli.remarks import Remarks
 from gym_bus.client import ProjectorSilent, QueryFailed, query
 
 if TYPE_CHECKING:
@@ -29,17 +30,19 @@ class Reasons:
     has_token_ids: bool = False
     never_begun: int = 0
     cut_short: int = 0
+    remarks: Remarks = field(default_factory=Remarks)
 
     def facts(self) -> dict[str, Any]:
         """Return them for a program."""
-        return {"failures": self.failures, "ended_by_budget": self.by_budget}
+        return {"failures": self.failures, "ended_by_budget": self.by_budget, **self.remarks.facts()}
 
     def lines(self) -> list[str]:
         """Return them for a person, one line each."""
         told = [_line(failure) for failure in self.failures]
         told += [f"{self.never_begun:,} missing: never begun"] if self.never_begun else []
         told += [f"{self.cut_short:,} missing: under way when the run ended"] if self.cut_short else []
-        return told + [f"{count:,} ended by their budget ({name})" for name, count in self.by_budget.items()]
+        told += [f"{count:,} ended by their budget ({name})" for name, count in self.by_budget.items()]
+        return told + self.remarks.lines()
 
 
 def _line(failure: dict[str, Any]) -> str:
@@ -51,14 +54,19 @@ def _line(failure: dict[str, Any]) -> str:
 async def fetch_reasons(bus: NatsBus, course: Course) -> Reasons:
     """Ask a projector that has read the run's end; nothing is told if it does not answer."""
     ends = {str(course.shard): course.finished_sequence}
-    wanted = (
+    wanted: tuple[tuple[str, list[Any]], ...] = (
         (questions.FAILURES, [course.run_id, FAILURES_SHOWN]),
         (questions.ENDED_BY_BUDGET, [course.run_id]),
         (questions.CALLS_WITH_IDS, [course.run_id]),
         (questions.MISSING, [course.run_id]),
+        *((sql, [course.run_id, remarks.SHOWN]) for sql in remarks.WANTED),
     )
     with suppress(ProjectorSilent, QueryFailed):
-        failures, budgets, ids, missing = [await query(bus, sql, values, after_seq=ends) for sql, values in wanted]
+        failures, budgets, ids, missing, *remarked = [
+            await query(bus, sql, values, after_seq=ends) for sql, values in wanted
+        ]
         by_budget = {str(name): int(count) for name, count in budgets.rows}
-        return Reasons(failures.dicts(), by_budget, bool(ids.rows[0][0]), *map(int, missing.rows[0]))
+        never_begun, cut_short = map(int, missing.rows[0])
+        told = Remarks(*(answer.dicts() for answer in remarked))
+        return Reasons(failures.dicts(), by_budget, bool(ids.rows[0][0]), never_begun, cut_short, told)
     return Reasons()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gym_bus.cli.completion import rollout_argument, run_argument
 from gym_bus.cli.lazy import CONTEXT, FAILED, OK, Group
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for, up_and_connected
 
@@ -25,8 +26,8 @@ def group() -> None:
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
-@click.argument("rollout_id", metavar="ROLLOUT")
+@run_argument
+@rollout_argument
 @click.argument("words", metavar="WORDS")
 @click.option(
     "--activation",
@@ -47,12 +48,14 @@ def say(
     as_json: bool,
     data_dir: Path | None,
 ) -> int:
-    """Give a session its next input, and print what the agent answers. WORDS are `-` to read them from the input.
+    """Give a session its next input, and print what the agent answers.
+
+    WORDS are `-` to read them from standard input, of which one line end at the very end is left out.
 
     \b
     gym-bus session say RUN 0-0 "And now make bye.txt as well."
     """  # noqa: D301  \b keeps click from wrapping the examples
-    said = sys.stdin.read() if words == "-" else words
+    said = sys.stdin.read().removesuffix("\n") if words == "-" else words
     if not said.strip():
         raise click.UsageError("there are no words")
     if not said.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in said):
@@ -61,21 +64,22 @@ def say(
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
-@click.argument("rollout_id", metavar="ROLLOUT")
+@run_argument
+@rollout_argument
+@json_option
 @data_dir_option
-def end(run_id: str, rollout_id: str, data_dir: Path | None) -> int:
+def end(run_id: str, rollout_id: str, as_json: bool, data_dir: Path | None) -> int:
     """Say that a session gets no further input: it is closed, and graded with what there is.
 
     \b
     gym-bus session end RUN 0-0
     """  # noqa: D301  \b keeps click from wrapping the examples
-    return asyncio.run(_end(_settings(data_dir), (run_id, rollout_id)))
+    return asyncio.run(_end(_settings(data_dir), (run_id, rollout_id), as_json=as_json))
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
-@click.argument("rollout_id", metavar="ROLLOUT")
+@run_argument
+@rollout_argument
 @json_option
 @data_dir_option
 def show(run_id: str, rollout_id: str, as_json: bool, data_dir: Path | None) -> int:
@@ -115,13 +119,20 @@ async def _say(
     return OK if row["state"] == "completed" else FAILED
 
 
-async def _end(settings: Settings, where: tuple[str, str]) -> int:
+async def _end(settings: Settings, where: tuple[str, str], *, as_json: bool) -> int:
     from gym_bus import inputs  # noqa: PLC0415  slow to import
 
     async with up_and_connected(settings) as bus:
         log, standing = await _opened(bus, settings, where)
         await inputs.end(log, standing)
-    print(f"{'/'.join(where)} gets no further input")
+    if as_json:
+        print(
+            json.dumps(
+                {"run_id": where[0], "rollout_id": where[1], "attempt": standing.attempt, "activation": standing.newest}
+            )
+        )
+    else:
+        print(f"{'/'.join(where)} gets no further input")
     return OK
 
 

@@ -23,6 +23,11 @@ def cell(value: Any) -> str:
     return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
 
 
+def as_words(count: int, noun: str) -> str:
+    """Return how many of something there are: `1 rollout`, `2 rollouts`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print rows under their columns, as wide as they are."""
     lines = [list(columns), *([cell(value) for value in row] for row in rows)]
@@ -42,7 +47,7 @@ def print_answer(answer: Answer, *, as_json: bool, as_csv: bool) -> None:
         writer.writerows(answer.rows)
     else:
         print_table(answer.columns, answer.rows)
-        print(f"({len(answer.rows)} rows)")
+        print(f"({as_words(len(answer.rows), 'row')})")
     if answer.truncated:
         how = "--max-rows, or a narrower question; an answer holds 900 KB at most"
-        print(f"only the first {len(answer.rows)} rows are shown: {how}", file=sys.stderr)
+        print(f"only the first {as_words(len(answer.rows), 'row')} shown: {how}", file=sys.stderr)

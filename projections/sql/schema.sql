@@ -39,7 +39,7 @@ create table run_finished (
 );
 create table session_requested (
     shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, event_id varchar,
-    task_id varchar not null, repeat integer not null
+    task_id varchar not null, repeat integer not null, awaits_input_s double, follow_ups integer not null
 );
 -- state: closed, failed.
 create table session_finished (
@@ -89,6 +89,11 @@ create table tool_call_answered (
     request_id varchar not null, state varchar not null, exit_code integer, output_bytes bigint, truncated boolean, ended_by varchar,
     duration_s double check (isfinite(duration_s)), failure_kind varchar, failure_message varchar,
     check (case state when 'completed' then output_bytes is not null and duration_s is not null when 'failed' then failure_kind is not null else true end)
+);
+-- Each tool that an agent's own program told that it called, once for each time that it was told.
+create table program_tool_calls (
+    shard integer, seq bigint, recorded_at timestamp, run_id varchar, rollout_id varchar, attempt integer, event_id varchar,
+    launch_id varchar, call_id varchar not null
 );
 -- state: created, failed, lost, destroyed.
 create table sandbox_changes (

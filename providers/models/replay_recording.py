@@ -7,7 +7,7 @@ counts. A try whose worker died has no outcome, and stands for nothing here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -151,7 +151,7 @@ class Recording:
         self._sessions: dict[tuple[str, int], RecordedSession] = {}
         names: dict[tuple[str, int], tuple[str, int]] = {}
         calls = 0
-        for line, head, event in _events(path):
+        for line, head, event in recorded_events(path, NEEDED):
             rollout = (head["rollout_id"], head["attempt"])
             if isinstance(event, SessionRequested):
                 name = names[rollout] = (event.task.task_id, event.repeat)
@@ -176,9 +176,9 @@ class Recording:
         return self._sessions.get((task_id, repeat))
 
 
-def _events(path: Path) -> Iterator[tuple[int, dict[str, Any], Event]]:
-    """Yield the events that matter here, with the number of their line and the rest of their envelope."""
-    needed = {cls.TYPE for cls in NEEDED}
+def recorded_events(path: Path, kinds: Sequence[type[Event]]) -> Iterator[tuple[int, dict[str, Any], Event]]:
+    """Yield the events of these kinds, with the number of their line and the rest of their envelope; raises `BadRecording`."""
+    needed = {cls.TYPE for cls in kinds}
     try:
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):

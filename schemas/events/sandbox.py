@@ -200,6 +200,7 @@ class GradingDone(Answer):
     """Tests were run in a fresh machine, of which nothing is left: what `ToolCallCompleted` says of a command.
 
     `refused` says why they were not, where that is what was handed in; `files` of it were put into the machine, `left_out` were not.
+    `missing` are artifacts that are not there: of what the task names, the first few that nothing of the workspace is.
     `cases` are the results of those that were run. `rewards` are the files of a reward, by name, as they were when the tests had ended;
     `rewards_changed` says that something outlived the tests and wrote to them. `network` is what the machine tried to reach, as in
     `SandboxDestroyed`.
@@ -215,6 +216,7 @@ class GradingDone(Answer):
     duration_s: float = 0.0
     files: int = 0
     left_out: int = 0
+    missing: tuple[str, ...] = ()
     refused: str | None = None
     cases: tuple[CaseResult, ...] = ()
     rewards: dict[str, str] = Field(default_factory=dict)

@@ -466,6 +466,7 @@ _ALL: Final[tuple[Event, ...]] = (
         duration_s=0.5,
         files=2,
         left_out=1,
+        missing=("out.txt",),
         refused="too much",
         cases=(CaseResult(id="adds", exit_code=1, output="5", truncated=True, ended_by="timeout", duration_s=0.5),),
         rewards={"reward.json": '{"reward": 0.5}', "reward.txt": "0.5"},

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from gym_bus.cli import checks
+from gym_bus import inputs
+from gym_bus.cli import checks, eval_run, session
 from gym_bus.cli.entry import COMMANDS, run
 from gym_bus.cli.eval_run import is_stand_in_unasked
 from gym_bus.cli.eval_status import processes_of
 from gym_bus.errors import BadConfig
+from gym_bus.inputs import Standing
 from gym_bus.settings import Settings
 from schemas.config import (
     JsonlTaskset,
+    OpenAIModel,
     ReasoningGymDataset,
     ReasoningGymTaskset,
     ReplayModel,
@@ -90,13 +96,18 @@ def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["evl"], 2, "No such command 'evl'"),
         (["eval", "run", "--no-such"], 2, "No such option"),
-        (["eval", "run"], 2, "taskset: has to be set"),
+        (["eval", "run"], 2, "taskset: has to be set: a FOLDER of tasks, --reasoning-gym NAME, --input FILE.jsonl"),
+        (
+            ["eval", "run", "--reasoning-gym", "chain_sum", "--limit", "3", "limit=4"],
+            2,
+            "--limit 3 and limit=4 say two",
+        ),
         (["eval", "run", "--config", "nope.yaml"], 2, "nope.yaml: cannot be read"),
         (["eval", "run", "--reasoning-gym", "chain_sum", "num_repeat=1"], 2, "did you mean num_repeats?"),
         (["eval", "run", "--reasoning-gym", "chain_sum", "--input", "x"], 2, "give one of them"),
         (["eval", "run", "--reasoning-gym", "chain_sum", "--model", "m"], 2, "--model and --model-url go together"),
         (["eval", "run", "--reasoning-gym", "chain_sum", "--model-api-key", "k"], 2, "--model-api-key needs a model"),
-        (["eval", "run", "--reasoning-gym", "chain_sum", "--run-id", "a b"], 2, "--run-id: 'a b'"),
+        (["eval", "run", "--reasoning-gym", "chain_sum", "--run-id", "a b"], 2, "--run-id: 'a b' is no name"),
         (["eval", "run", "--input", "nope.jsonl"], 2, "nope.jsonl: cannot be read"),
         (["eval", "run", "--reasoning-gym", "chain_sum", "--resume"], 2, "--resume needs to know which run"),
         (["eval", "status"], 1, "there is no log to look at"),
@@ -197,6 +208,97 @@ def test_old_results_are_refused_or_moved_aside(tmp_path: Path) -> None:
     assert aside is not None
     assert json.loads((aside / "run.json").read_text())["run_id"] == "r1"
     assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "advice"),
+    [
+        ([], "another --run-id starts"),
+        (["--output", "out"], "with another --output than"),
+        (["--overwrite"], "another --run-id"),
+    ],
+)
+def test_a_run_that_exists_is_said_to_before_its_results_are(
+    more: list[str], advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Moving them aside would lead to the next error; of a log that is gone they may be moved."""
+    output = tmp_path / "out" if "--output" in more else Path("results/r1").absolute()
+    checks.mark_output(output, "r1", tmp_path)
+    (tmp_path / "data" / "bus").mkdir(parents=True)
+    known = {"r1"}
+    monkeypatch.setattr(eval_run, "_is_known", lambda _, run_id: run_id in known)
+    more = [str(output) if word == "out" else word for word in more]
+    asked = ["eval", "run", "--reasoning-gym", "chain_sum", "--run-id", "r1", *more, "agent.enable_tools=false"]
+    assert run(asked) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "error: run r1 exists: `gym-bus eval attach r1` watches it, `gym-bus eval resume r1` goes on"
+    )
+    assert advice in said
+    assert (output / "run.json").exists()
+    known.clear()
+    if "--overwrite" not in more:
+        assert run(asked) == 2
+        assert "has the results of run r1: --overwrite moves them aside" in capsys.readouterr().err
+
+
+def test_a_model_that_is_never_asked_is_not_looked_for(tmp_path: Path) -> None:
+    """Nobody answers at its address, and an agent that asks none needs none; one that asks does."""
+    path = tmp_path / "tasks.jsonl"
+    path.write_text('{"id": "sum", "question": "1+1?", "answer": "2"}\n')
+    model = OpenAIModel(policy_base_url="http://127.0.0.1:1/v1", policy_model_name="m")
+    config = RunConfig(taskset=JsonlTaskset(jsonl_fpath=str(path)), agent=NopAgent(), model=model)
+    checks.check_config(config, None, Settings())
+    checks.check_config(config.replaced(model=ReplayModel(recording="nowhere.jsonl")), None, Settings())
+    with pytest.raises(BadConfig, match=r"127\.0\.0\.1:1"):
+        checks.check_config(config.replaced(agent=SimpleAgent(enable_tools=False)), None, Settings())
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"), [("Now this.\n", "Now this."), ("Now\n\n", "Now\n"), ("Now", "Now"), (" Now \n", " Now ")]
+)
+def test_words_from_standard_input_end_without_their_line_end(
+    given: str, taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the same words as an argument are the same input; nothing else is left out."""
+    heard = []
+
+    async def say(settings: object, where: tuple[str, str], words: str, *_: object, **__: object) -> int:
+        heard.append(words)
+        return 0
+
+    (tmp_path / "data" / "bus").mkdir(parents=True)
+    monkeypatch.setattr(session, "_say", say)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(given))
+    assert run(["session", "say", "r1", "0-0", "-"]) == 0
+    assert heard == [taken]
+
+
+def test_the_end_of_inputs_is_told_to_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one object: of which attempt, and after which input."""
+    standing = Standing("r1", "0-0", attempt=2, fingerprints={1: "a", 2: "b"})
+
+    @asynccontextmanager
+    async def connected(_: object) -> AsyncGenerator[None]:
+        yield None
+
+    async def opened(*_: object) -> tuple[None, Standing]:
+        return None, standing
+
+    async def end(*_: object) -> None:
+        """Do nothing."""
+
+    (tmp_path / "data" / "bus").mkdir(parents=True)
+    monkeypatch.setattr(session, "up_and_connected", connected)
+    monkeypatch.setattr(session, "_opened", opened)
+    monkeypatch.setattr(inputs, "end", end)
+    assert run(["session", "end", "r1", "0-0", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"run_id": "r1", "rollout_id": "0-0", "attempt": 2, "activation": 2}
+    assert run(["session", "end", "r1", "0-0"]) == 0
+    assert capsys.readouterr().out == "r1/0-0 gets no further input\n"
 
 
 def test_a_directory_with_other_files_is_used(tmp_path: Path) -> None:

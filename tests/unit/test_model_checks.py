@@ -21,7 +21,8 @@ from starlette.responses import JSONResponse, Response
 
 from gym_bus.cli import model_checks
 from gym_bus.cli.eval import group
-from gym_bus.cli.eval_run import flags_of, resolve
+from gym_bus.cli.eval_run import resolve
+from gym_bus.cli.flags import flags_of
 from gym_bus.cli.model_checks import check_endpoint
 from gym_bus.errors import BadConfig
 from providers.dialects.catalog import DIALECTS

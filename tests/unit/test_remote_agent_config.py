@@ -54,6 +54,16 @@ def test_what_it_cannot_be_given_is_said_before_anything_starts(
         check_config(config, None, Settings(data_dir=tmp_path))
 
 
+def test_a_folder_of_tasks_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """What is graded there is a machine, and it has none."""
+    examples = Path(__file__).resolve().parents[1] / "harbor_tasks"
+    config, _ = resolve({"folder": str(examples / "plain"), "overrides": ["agent.type=remote_agent", HERE]}, {})
+    with pytest.raises(
+        BadConfig, match=r"agent: plain: remote_agent runs outside of any sandbox, .* the machine as it was left"
+    ):
+        check_config(config, None, Settings(data_dir=tmp_path))
+
+
 def test_its_key_is_written_down_nowhere(tmp_path: Path) -> None:
     """The configuration holds a name, which another key given later does not change; the secret's file holds the value."""
     given, environ = options(tmp_path, HERE, "agent.api_key=env:MY_KEY"), {"MY_KEY": "key-by-name"}

@@ -39,7 +39,7 @@ EVERYTHING: Final = ("**",)
 KEYS: Final = {"workspace": "environment.workdir"}
 """Where in the file stands what a model of ours calls otherwise."""
 COMPOSE: Final = ("docker-compose.yaml", "docker-compose.yml")
-REASONS_SHOWN: Final = 10
+REASONS_SHOWN: Final = 20
 
 
 @dataclass
@@ -66,23 +66,32 @@ def found_in(config: HarborTaskset) -> Found:
     found = Found()
     dataset = _dataset(root, found)
     refused: dict[str, str] = {}
+    broken: list[str] = []
     for index, folder in enumerate(folders):
         try:
             found.tasks.append(_Reading(folder, config, dataset, found).task(index))
         except _Unsupported as error:
             refused[folder.name] = str(error)
+        except BadTaskset as error:
+            broken.append(str(error))
+    if broken:
+        raise BadTaskset("\n".join(_first(broken)))
     if unknown := set(dataset.gym.tasks) - {folder.name for folder in folders}:
         found.notes.append(
             f"{root / DATASET}: gym.tasks names tasks that are not there: {', '.join(sorted(unknown)[:5])}"
         )
     if refused and not (config.skip_unsupported and found.tasks):
-        lines = [f"{name}: {why}" for name, why in list(refused.items())[:REASONS_SHOWN]]
-        more = len(refused) - len(lines)
-        lines += [f"and {more} more"] if more else []
+        lines = _first([f"{name}: {why}" for name, why in refused.items()])
         lines += ["taskset.skip_unsupported=true leaves such tasks out"] if found.tasks else []
         raise BadTaskset("\n".join(lines))
     found.skipped = refused
     return found
+
+
+def _first(reasons: list[str]) -> list[str]:
+    """Return the first few, and how many more there are."""
+    more = len(reasons) - REASONS_SHOWN
+    return [*reasons[:REASONS_SHOWN], *([f"and {more} more tasks"] if more > 0 else [])]
 
 
 class _Unsupported(BadTaskset):
@@ -94,8 +103,8 @@ def _dataset(root: Path, found: Found) -> DatasetToml:
     if not path.exists():
         return DatasetToml()
     dataset = toml.read(DatasetToml, path, toml.parsed(path))
-    ours = [key for key in toml.unknown_in(dataset) if key.startswith("gym.")]
-    found.notes += [f"{path}: unknown key {key!r}, which is passed over" for key in ours]
+    ours = [note for key, note in toml.unknown_in(dataset) if key.startswith("gym.")]
+    found.notes += [f"{path}: {note}" for note in ours]
     return dataset
 
 
@@ -109,7 +118,7 @@ class _Reading:
         path = folder / files.TASK
         values = self._overridden(toml.parsed(path))
         self._toml = toml.read(TaskToml, path, values)
-        found.notes += [f"{path}: unknown key {key!r}, which is passed over" for key in toml.unknown_in(self._toml)]
+        found.notes += [f"{path}: {note}" for _, note in toml.unknown_in(self._toml)]
         self._name = folder.name
 
     def task(self, index: int) -> Task:
@@ -160,7 +169,10 @@ class _Reading:
             )
         changed = changes.get("environment", {})
         if unknown := set(changed) - set(Environment.model_fields):
-            raise BadTaskset(f"{DATASET}: gym.tasks.{self._folder.name}.environment: unknown key {min(unknown)!r}")
+            meant = toml.meant_by(min(unknown), Environment)
+            raise BadTaskset(
+                f"{DATASET}: gym.tasks.{self._folder.name}.environment: unknown key {min(unknown)!r}{meant}"
+            )
         if not changed:
             return values
         before = values.get("environment", {})
@@ -268,10 +280,16 @@ class _Reading:
             "tests": {},
             "staged": Staged(at=TESTS, files=_packed(tests)).model_dump(mode="json"),
             "rewards_in": REWARDS,
-            "artifacts": [] if is_whole else list(self._artifacts(workspace)),
+            "artifacts": list(self._named(workspace) if is_whole else self._artifacts(workspace)),
             "is_whole": is_whole,
             "timeout_s": self._in_time(self._toml.verifier.timeout_sec),
         }
+
+    def _named(self, workspace: str) -> tuple[str, ...]:
+        """Return the artifacts that are in the workspace, where all of that is handed in: they are only looked for."""
+        paths = [posixpath.normpath(posixpath.join(workspace, artifact.source)) for artifact in self._toml.artifacts]
+        inside = [path.removeprefix(f"{workspace}/") for path in paths if path.startswith(f"{workspace}/")]
+        return tuple(map(glob.escape, inside))
 
     def _artifacts(self, workspace: str) -> tuple[str, ...]:
         """Return which files of the workspace are handed in, as patterns of nothing but themselves; all if the task does not say."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from gym_bus.errors import BadTaskset
 from schemas.sandboxes import Variables
 from schemas.tasks import MCP_SERVERS_MAX
 
+NEAR: Final = 0.7
 TOML_MAX_BYTES: Final = 256 * 1024
 DIGITS: Final = re.compile(r"[0-9]{1,100}")
 SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])I?B?", re.IGNORECASE)
@@ -227,10 +229,11 @@ def read(model: type[TableT], path: Path, values: Mapping[str, Any]) -> TableT:
         raise BadTaskset("\n".join(lines[:5])) from error
 
 
-def unknown_in(table: _Table, above: str = "") -> Iterator[str]:
-    """Yield the keys that nobody here knows, with dots."""
+def unknown_in(table: _Table, above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the keys that nobody here knows, with dots, and what is said of each."""
     for key in table.model_extra or {}:
-        yield f"{above}{key}"
+        name = f"{above}{key}"
+        yield name, f"unknown key {name!r}, which is passed over{meant_by(key, type(table), above)}"
     for name in type(table).model_fields:
         value = getattr(table, name)
         if isinstance(value, _Table):
@@ -239,6 +242,18 @@ def unknown_in(table: _Table, above: str = "") -> Iterator[str]:
             for item in value:
                 if isinstance(item, _Table):
                     yield from unknown_in(item, f"{above}{name}.")
+
+
+def meant_by(key: str, table: type[_Table], above: str = "") -> str:
+    """Return which key of a table was perhaps meant, or in which other table of the file it stands; nothing if that is not known."""
+    if near := difflib.get_close_matches(key, table.model_fields, n=1, cutoff=NEAR):
+        return f"; did you mean {above + near[0]!r}?"
+    of_file = TaskToml.model_fields
+    inside = {
+        name: type(field.default).model_fields for name, field in of_file.items() if isinstance(field.default, _Table)
+    }
+    places = [f"{name}.{key}" for name, keys in inside.items() if key in keys] + [key] * (key in of_file)
+    return f"; did you mean {' or '.join(map(repr, places))}?" if places and above != "gym." else ""
 
 
 def _where(place: tuple[int | str, ...]) -> str:

@@ -30,7 +30,8 @@ from (select *, json_extract_string(data, fields()) as x from staged where fit a
 
 -- types: session_requested.v1
 insert into session_requested
-select shard, seq, recorded_at, p[4], p[5], attempt, event_id, field(x, 'task.task_id'), field(x, 'repeat')
+select shard, seq, recorded_at, p[4], p[5], attempt, event_id, field(x, 'task.task_id'), field(x, 'repeat'), field(x, 'task.awaits_input_s'),
+    coalesce(json_array_length(data, '$.task.follow_ups'), 0)
 from (select *, json_extract_string(data, fields()) as x from staged where fit and type = 'session_requested.v1');
 
 -- types: session_closed.v1 session_failed.v1
@@ -95,6 +96,14 @@ select
     case when kind = 'tool_call_completed' then coalesce(field(x, 'ended_by'), 'exit') end,
     field(x, 'duration_s'), field(x, 'failure.kind'), coalesce(field(x, 'failure.message'), field(x, 'reason'))
 from (select *, json_extract_string(data, fields()) as x from staged where fit and type in ('tool_call_completed.v1', 'tool_call_failed.v1', 'tool_call_lost.v1'));
+
+-- types: launch_told.v1
+insert into program_tool_calls
+select shard, seq, recorded_at, p[4], p[5], attempt, event_id, data->>'$.launch_id', coalesce(item.told->>'$.id', event_id || '/' || item.place)
+from (
+    select *, unnest(list_transform(from_json(data->'$.items', '["json"]'), lambda told, place: {told: told, place: place})) as item
+    from staged where fit and type = 'launch_told.v1'
+) where item.told->>'$.kind' = 'tool_asked';
 
 -- types: sandbox_created.v1 sandbox_failed.v1 sandbox_lost.v1 sandbox_destroyed.v1
 insert into sandbox_changes

@@ -13,7 +13,7 @@ select type, case when fields = '' then [] else string_split(fields, ', ') end a
     ('run_resumed.v1', 'reason text'),
     ('run_cancelled.v1', 'reason text'),
     ('run_finished.v1', 'state text, planned integer, scored integer, failed integer, masked integer, missing integer'),
-    ('session_requested.v1', 'task.task_id text, repeat integer'),
+    ('session_requested.v1', 'task.task_id text, repeat integer, task.awaits_input_s double?'),
     ('session_closed.v1', 'request_id text, evidence.turns integer'),
     ('session_failed.v1', 'request_id text, failure.kind text, failure.message text, evidence.turns integer?'),
     ('verdict_requested.v1', ''),

@@ -32,6 +32,19 @@ left join recalled r on r.run_id = l.run_id and r.rollout_id = l.rollout_id and 
 left join repaid p on p.run_id = l.run_id and p.rollout_id = l.rollout_id and p.attempt = l.attempt
 group by l.run_id, l.rollout_id, l.attempt;
 
+-- How many tools agents' own programs called, by attempt, as they told it (`trajectory` has each): of every activation what its last launch told,
+-- as a program that is launched again in another sandbox does all of it again. A call that was told twice, by its id, counts once.
+create or replace view program_tools as
+with last_launches as (
+    select event_id as launch_id from events where type = 'launch_requested.v1'
+    qualify row_number() over (
+        partition by run_id, rollout_id, attempt, try_cast(data->>'$.activation' as integer)
+        order by coalesce(try_cast(data->>'$.number' as integer), 1) desc
+    ) = 1
+)
+select run_id, rollout_id, attempt, count(distinct (launch_id, call_id)) as tool_calls
+from program_tool_calls semi join last_launches using (launch_id) group by run_id, rollout_id, attempt;
+
 -- number: which of the attempt's sandboxes; each after the first follows one that was lost, in which a call may have run before.
 create or replace view tool_calls as
 select

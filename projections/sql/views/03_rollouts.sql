@@ -12,7 +12,8 @@ create or replace view rollout_endings as
 select * from rollout_finished
 qualify row_number() over (partition by run_id, rollout_id order by attempt desc, seq) = 1;
 
--- One row a rollout, about its latest attempt. state: planned, running, or how it ended; in a run that is over nothing is open, and what
+-- One row a rollout, about its latest attempt. tool_calls: of an agent's own program what it told that it called (`program_tools`), of others
+-- their commands and the calls of the task's tools; tool_s is the time of our loops' commands alone. state: planned, running, or how it ended; in a run that is over nothing is open, and what
 -- was cut short is missing (with the failure of its last attempt, if it had one). An ending with a time for a retry is not the end.
 create or replace view rollouts as
 with attempts as (
@@ -42,6 +43,10 @@ with attempts as (
         run_id, rollout_id, attempt, count(*) filter (state is null or failure_kind is distinct from 'stale') as tool_calls,
         sum(duration_s) as tool_s
     from tool_calls group by run_id, rollout_id, attempt
+), offered as (
+    select run_id, rollout_id, attempt, count(*) as tool_calls from events asked
+    anti join (select run_id, rollout_id, attempt from events where type = 'launch_requested.v1') launched using (run_id, rollout_id, attempt)
+    where type = 'task_tool_call_requested.v1' group by all
 ), graded as (
     select * from verdicts where state = 'issued' qualify row_number() over (partition by run_id, rollout_id, attempt order by seq) = 1
 ), sessions as (
@@ -65,9 +70,9 @@ select
     case when e.attempt = b.attempt then e.reward end as reward,
     e.failure_kind, e.failure_message, e.failure_stage,
     case when e.attempt = b.attempt and f.run_id is null then e.retry_at end as retry_at,
-    coalesce(s.turns, c.turns, 0) as turns, coalesce(t.tool_calls, 0) as tool_calls, coalesce(c.model_calls, 0) as model_calls,
+    coalesce(s.turns, c.turns, 0) as turns, coalesce(t.tool_calls, 0) + coalesce(p.tool_calls, 0) + coalesce(o.tool_calls, 0) as tool_calls, coalesce(c.model_calls, 0) as model_calls,
     coalesce(c.tries, 0) as tries, coalesce(c.lost_calls, 0) as lost_calls,
-    coalesce(p.calls_recalled, 0) as calls_recalled, coalesce(p.calls_repaid, 0) as calls_repaid,
+    coalesce(a.calls_recalled, 0) as calls_recalled, coalesce(a.calls_repaid, 0) as calls_repaid,
     coalesce(c.input_tokens, 0)::bigint as input_tokens, coalesce(c.output_tokens, 0)::bigint as output_tokens,
     coalesce(c.cached_tokens, 0)::bigint as cached_tokens, coalesce(c.reasoning_tokens, 0)::bigint as reasoning_tokens,
     s.answer, s.stop_reason, g.failure_reason, g.components, g.verifier_version, b.started_at,
@@ -79,8 +84,10 @@ left join begun b on b.run_id = i.run_id and b.rollout_id = i.rollout_id
 left join rollout_endings e on e.run_id = i.run_id and e.rollout_id = i.rollout_id
 left join retries r on r.run_id = i.run_id and r.rollout_id = i.rollout_id
 left join calls c on c.run_id = i.run_id and c.rollout_id = i.rollout_id and c.attempt = b.attempt
-left join recalls p on p.run_id = i.run_id and p.rollout_id = i.rollout_id and p.attempt = b.attempt
+left join recalls a on a.run_id = i.run_id and a.rollout_id = i.rollout_id and a.attempt = b.attempt
 left join tools t on t.run_id = i.run_id and t.rollout_id = i.rollout_id and t.attempt = b.attempt
+left join program_tools p on p.run_id = i.run_id and p.rollout_id = i.rollout_id and p.attempt = b.attempt
+left join offered o on o.run_id = i.run_id and o.rollout_id = i.rollout_id and o.attempt = b.attempt
 left join sessions s on s.run_id = i.run_id and s.rollout_id = i.rollout_id and s.attempt = b.attempt
 left join graded g on g.run_id = i.run_id and g.rollout_id = i.rollout_id and g.attempt = b.attempt
 left join run_finished f on f.run_id = i.run_id;

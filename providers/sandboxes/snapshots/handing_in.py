@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import glob
+import re
+from collections.abc import Sequence
 from typing import Final
 
 from providers.sandboxes.snapshots.limits import SnapshotLimits, TooLarge
-from providers.sandboxes.snapshots.selecting import Selection
+from providers.sandboxes.snapshots.selecting import ANY_DEPTH, Selection
 from schemas.snapshots import Entry, Manifest
 
 HANDED_IN: Final = SnapshotLimits(files=10_000, bytes=1024**3, depth=64)
+
+MISSING_MAX: Final = 20
+LOOKED_AT_MAX: Final = 100
+_ESCAPED: Final = re.compile(r"\[([*?\[])\]")
 
 
 def hand_in(manifest: Manifest, wanted: Selection, limits: SnapshotLimits = HANDED_IN) -> tuple[Manifest, int]:
@@ -41,6 +48,22 @@ def hand_in(manifest: Manifest, wanted: Selection, limits: SnapshotLimits = HAND
     ]
     entries = (*directories, *files.values())
     return Manifest(packs=manifest.packs, entries=entries), left_out
+
+
+def missing_of(patterns: Sequence[str], paths: Sequence[str]) -> tuple[str, ...]:
+    """Return which of the patterns are no file or directory of `paths`: at most `MISSING_MAX`, of the first `LOOKED_AT_MAX`.
+
+    One of which every character stands for itself is told as the path that it is.
+    """
+    known = set(paths)
+    absent = []
+    for pattern in patterns[:LOOKED_AT_MAX]:
+        path = _ESCAPED.sub(r"\1", pattern).removesuffix("/")
+        is_path = glob.escape(path) == pattern.removesuffix("/")
+        is_there = path in known if is_path else pattern == ANY_DEPTH or any(map(Selection((pattern,)).wants, paths))
+        if not is_there:
+            absent.append(path if is_path else pattern)
+    return tuple(absent[:MISSING_MAX])
 
 
 def laid_over(below: Manifest, above: Manifest) -> Manifest:

@@ -155,6 +155,43 @@ def test_an_unknown_key_is_noted_and_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
+        ("[agent]\ntimout_sec = 5", "'agent.timout_sec', which is passed over; did you mean 'agent.timeout_sec'?"),
+        ("artefacts = ['a']", "'artefacts', which is passed over; did you mean 'artifacts'?"),
+        ("[enviroment]\ncpus = 1", "'enviroment', which is passed over; did you mean 'environment'?"),
+        ("workdir = '/app'", "'workdir', which is passed over; did you mean 'environment.workdir'?"),
+        ("timeout_sec = 3", "passed over; did you mean 'agent.timeout_sec' or 'verifier.timeout_sec'?"),
+        ("[agent]\nartifacts = ['a']", "'agent.artifacts', which is passed over; did you mean 'artifacts'?"),
+    ],
+)
+def test_what_was_perhaps_meant_is_told(tmp_path: Path, toml: str, words: str) -> None:
+    """A key that nearly is one of ours, or is one of another table, is still no error."""
+    (note,) = found(folder(tmp_path, toml=toml)).notes
+    assert note.endswith(words)
+
+
+def test_all_tasks_that_are_wrong_are_named(tmp_path: Path) -> None:
+    """Twenty at most, each by its own mistake; those that are only not supported come after."""
+    for number in range(23):
+        folder(tmp_path, f"t{number:02}", **({"toml": "[agent\n"} if number % 2 else {"instruction": None}))
+    folder(tmp_path, "fine")
+    lines = refusal(tmp_path, skip_unsupported=True).splitlines()
+    assert len(lines) == 21
+    assert all(f"/t{number:02}/" in line for number, line in enumerate(lines[:20]))
+    assert "instruction.md: no such file" in lines[0]
+    assert "task.toml: Expected" in lines[1]
+    assert lines[-1] == "and 3 more tasks"
+
+
+def test_artifacts_are_looked_for_where_the_whole_workspace_is_handed_in_too(tmp_path: Path) -> None:
+    """Those that are in it; what else is named there is no mistake."""
+    toml = "artifacts = ['/app/out.txt', 'a[1].txt', '/elsewhere/x']"
+    data = only(folder(tmp_path, toml=toml)).verifier_data
+    assert (data["is_whole"], data["artifacts"]) == (True, ["out.txt", "a[[]1].txt"])
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
         ("[agent\n", "task.toml: Expected"),
         ("[agent]\ntimeout_sec = 'soon'", "task.toml: agent.timeout_sec: Input should be a valid number"),
         ("[agent]\ntimeout_sec = 0", "task.toml: agent.timeout_sec"),

@@ -68,9 +68,25 @@ REQUEST = VerdictRequested(
 )
 
 
-def worth(**said: Any) -> Grade | Failure:
+def worth(stop_reason: str = "exit:0", /, **said: Any) -> Grade | Failure:
     values = {"request_id": "q", "exit_code": 0, "output": "it said so", **said}
-    return tests_run.worth(REQUEST, GradingDone(**values))
+    request = REQUEST.replaced(evidence=REQUEST.evidence.replaced(stop_reason=stop_reason))
+    return tests_run.worth(request, GradingDone(**values))
+
+
+def test_what_explains_a_reward_that_is_not_full_comes_first() -> None:
+    """A solution that failed and artifacts that are not there; a full reward needs no explanation."""
+    why = "the solution failed (exit 3); artifacts that are not there: a.txt, out; the tests ended with 1: it said so"
+    missing: dict[str, Any] = {"missing": ("a.txt", "out"), "exit_code": 1}
+    assert worth("exit:3", rewards={"reward.txt": "0"}, **missing) == Grade(0.0, failure_reason=why)
+    assert worth("exit:3", rewards={"reward.txt": "1"}, **missing) == Grade(1.0)
+    failed = worth("exit:3", **missing)
+    assert isinstance(failed, Failure)
+    assert failed.message.endswith(why)
+    for ended in ("exit:0", "stop", "budget:model_calls"):
+        assert worth(ended, rewards={"reward.txt": "0"}) == Grade(
+            0.0, failure_reason="the tests ended with 0: it said so"
+        )
 
 
 def test_the_reward_counts_and_the_exit_code_does_not() -> None:

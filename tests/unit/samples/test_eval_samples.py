@@ -223,7 +223,7 @@ def test_of_an_earlier_attempt_nothing_is_trained_and_all_is_counted(
     ("arguments", "code", "words"),
     [
         (["--rollout", "77-0"], 1, "has no rollout '77-0'"),
-        (["--rollout", "a b"], 1, "cannot be part of a subject"),
+        (["--rollout", "a b"], 1, "is no name: one has 1 to 64 of the characters"),
         (["--out", "rows.csv"], 2, "has to end in .jsonl or .parquet"),
         (["--out", "nowhere/rows.jsonl"], 2, "nowhere is no directory"),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from gym_bus.blobs import MemoryBlobs
 from providers.sandboxes.snapshots import BadPattern, Selection, SnapshotLimits, TooLarge, restore, take
+from providers.sandboxes.snapshots.handing_in import LOOKED_AT_MAX, MISSING_MAX, missing_of
 
 
 @pytest.mark.parametrize(
@@ -80,3 +81,24 @@ def test_a_bomb_is_bounded(tmp_path: Path) -> None:
         (tmp_path / f"f{n}").touch()
     with pytest.raises(TooLarge):
         take(tmp_path, MemoryBlobs(), only=Selection(["f*"]), limits=SnapshotLimits(files=10))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "missing"),
+    [
+        (("a/b.txt", "a", "a/"), ()),
+        (("a/c.txt", "b"), ("a/c.txt", "b")),
+        (("*.md", "a/*.txt", "**"), ("*.md",)),
+        (("a[[]1].txt", "b[[]1].txt"), ("b[1].txt",)),
+        ((), ()),
+    ],
+)
+def test_what_is_asked_for_and_not_there_is_named(patterns: tuple[str, ...], missing: tuple[str, ...]) -> None:
+    """A path as it is, a pattern as it was written; all files that there are may be none."""
+    assert missing_of(patterns, ["a", "a/b.txt", "a[1].txt"]) == missing
+
+
+def test_few_are_named_and_not_very_many_are_looked_for() -> None:
+    many = tuple(f"f{n}" for n in range(LOOKED_AT_MAX + 5))
+    assert missing_of(many, ()) == many[:MISSING_MAX]
+    assert missing_of(many, many[:LOOKED_AT_MAX]) == ()

@@ -1,0 +1,40 @@
+"""Whether an agent that runs outside of all sandboxes can be given a run's tasks, and reach its model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gym_bus.errors import BadConfig
+from schemas.tasks import TaskInput
+from schemas.values import Message
+
+if TYPE_CHECKING:
+    from gym_bus.settings import Settings
+    from schemas.config import RunConfig
+    from schemas.harnesses import RemoteAgent
+    from schemas.readiness import Install
+
+
+def check_remote(config: RunConfig, agent: RemoteAgent, settings: Settings) -> None:
+    """Raise `BadConfig` for an agent outside of all sandboxes that could not be given any task, or not reach its model."""
+    from adapters.harnesses.remote import is_beside_us  # noqa: PLC0415  only for them
+
+    if not is_beside_us(agent.url) and not settings.default_host:
+        msg = (
+            f"agent.url: the agent at {agent.url} cannot reach the model gateway on this machine's loopback: "
+            "set GYM_BUS_DEFAULT_HOST to an address of this machine that means the same from there"
+        )
+        raise BadConfig(msg)
+    check_given(config, agent, TaskInput(task_id="a task", messages=(Message(role="user", content="a task"),)))
+
+
+def check_given(config: RunConfig, agent: RemoteAgent, task: TaskInput, install: Install | None = None) -> None:
+    """Raise `BadConfig` for a task, or a sandbox, that such an agent cannot be given."""
+    from adapters.harnesses import remote  # noqa: PLC0415  only for them
+    from adapters.harnesses.base import Unsupported  # noqa: PLC0415  the same
+
+    wanted = install or config.install
+    try:
+        remote.check(agent, task, config.sandbox, wanted, config.checkpoints, config.warm_sandboxes)
+    except Unsupported as error:
+        raise BadConfig(f"agent: {task.task_id}: {error}") from error
