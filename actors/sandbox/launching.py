@@ -128,8 +128,7 @@ class GoingLaunch:
             is_clean=receipt.is_clean,
             stdout_bytes=receipt.stdout.bytes,
             stderr_bytes=receipt.stderr.bytes,
-            stderr=said.decode(errors="replace").replace("\0", "\ufffd")
-            + (f"\n{receipt.error}" if receipt.error else ""),
+            stderr="\n".join(filter(None, (said.decode(errors="replace"), receipt.error))).replace("\0", "\ufffd"),
             asides=tuple(self.asides[-ITEMS_AT_ONCE:]),
             unknown=dict(unknown.most_common(UNKNOWN_MAX)),
             faults=sum(following.reader.faults.total for following in followings),
