@@ -78,7 +78,6 @@ class Client:
             raise RequestError.invalid_params({"details": f"{path} has more than {FILE_MAX_BYTES} bytes"})
         text = content.decode(errors="replace")
         if line is not None or limit is not None:
-            first = max((line or 1) - 1, 0)
             text = part_of(text, line, limit)
         return ReadTextFileResponse(content=text)
 

@@ -259,10 +259,15 @@ async def test_a_command_that_has_ended_unheard_is_ended(tmp_path: Path) -> None
     """It is gone for the kernel, and the loop has not been told so yet."""
     async with asyncio.timeout(WITHIN_S):
         one = await started("true", tmp_path)
-        until_over = time.monotonic() + 2
-        while time.monotonic() < until_over and Path(f"/proc/{one._process.pid}").exists():
-            time.sleep(0.01)  # the loop is held up
+        hold_up_until_gone(one._process.pid)
         one.kill()
+
+
+def hold_up_until_gone(pid: int) -> None:
+    """Keep the loop from hearing that a process has ended."""
+    until = time.monotonic() + 2
+    while time.monotonic() < until and Path(f"/proc/{pid}").exists():
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
