@@ -11,6 +11,7 @@ from typing import Any
 from gym_bus.cli import questions
 from gym_bus.cli.attach import shown_problem
 from gym_bus.cli.lazy import OK
+from gym_bus.cli.plain import plain
 from gym_bus.cli.setup import settings_for
 from gym_bus.cli.tables import print_table
 from gym_bus.errors import Permanent
@@ -53,7 +54,7 @@ def _all(settings: Settings, *, as_json: bool) -> int:
         print("no runs in the log" if told.age_s is None else "no runs in the projection's file")
     for row in told.answer.dicts():
         if reason := row["paused_because"] or (row["state"] == "failed" and row["failure_message"]):
-            print(f"{row['run_id']} {row['state']}: {reason}")
+            print(plain(f"{row['run_id']} {row['state']}: {reason}"))
     _print_around(around, told.note)
     return OK
 
@@ -91,7 +92,7 @@ def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
         ("last problem", problem),
     ):
         if value:
-            print(f"{label}: {value}")
+            print(plain(f"{label}: {value}"))
     for worker, count in held.answer.rows:
         print(f"held by {worker}: {count} rollouts")
     if rollouts.answer.rows:
