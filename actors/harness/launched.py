@@ -24,7 +24,7 @@ from actors.harness.core import MAX_STALE_TRIES, OVERTIME_S, SHORTEST_S, Session
 from actors.harness.ending import note, note_settled
 from actors.harness.state import reaches_out
 from adapters.harnesses import asking
-from adapters.harnesses.base import Unsupported
+from adapters.harnesses.base import SESSION_ID, Unsupported
 from adapters.harnesses.outcomes import Seen, outcome
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
@@ -69,6 +69,7 @@ class SettleCalls(Effect):
 
 
 NAMELESS: Final = "the agent's program has not told which session it was, and the next input must go on with it"
+MISNAMED: Final = "the agent's program calls its session by what is no name, and the next input must go on with it: {!r:.100}"
 
 
 class Kept(Frozen):
@@ -305,8 +306,9 @@ class LaunchedMachine:
             return (Draft(ActivationFailed(activation=activation, failure=found), cause),)
         session_id = state.seen.with_items(ended.asides).session_id or state.resume
         if not is_last(state.request.task, activation, found):
-            if session_id is None:
-                failure = Failure(kind="agent_failed", message=NAMELESS)
+            if session_id is None or not SESSION_ID.fullmatch(session_id):
+                message = NAMELESS if session_id is None else MISNAMED.format(session_id)
+                failure = Failure(kind="agent_failed", message=message)
                 return (Draft(ActivationFailed(activation=activation, failure=failure), cause),)
             if state.misses_files:
                 wanted = Draft(CheckpointRequested(number=state.number, with_home=True), cause, place=state.place)
