@@ -57,12 +57,14 @@ class NoAnswerYet(Retryable):
 class Standing:
     """A rollout's newest session as its log tells it: the activations that it took, by number, and what came of each.
 
-    `refused` has the reasons for inputs that were not taken, by the events that gave them.
+    The first `own` of them are its task's, or were given to an earlier attempt. `refused` has the reasons for inputs that were not
+    taken, by the events that gave them.
     """
 
     run_id: str
     rollout_id: str
     attempt: int = 0
+    own: int = 1
     is_waiting_allowed: bool = False
     inputs: dict[int, str] = field(default_factory=dict)
     fingerprints: dict[int, str] = field(default_factory=dict)
@@ -86,6 +88,7 @@ class Standing:
         if isinstance(data, SessionRequested) and event.attempt > self.attempt:
             self.attempt, self.end, self.parked = event.attempt, None, None
             self.is_waiting_allowed = data.task.awaits_input_s is not None
+            self.own = 1 + len(data.task.follow_ups)
             self.inputs, self.fingerprints, self.answers = {}, {}, {}
             self._take(1, fingerprint_of(data.task.messages), data.task.messages)
         if event.attempt != self.attempt:
@@ -118,7 +121,12 @@ class Standing:
         """Return in a word how it stands."""
         if self.parked or self.end:
             return "parked" if self.parked else "over"
-        return "waits for an input" if self.is_waiting_allowed and self.newest in self.answers else "works"
+        return "waits for an input" if self.is_waiting_allowed and self.is_waiting else "works"
+
+    @property
+    def is_waiting(self) -> bool:
+        """Say whether its newest input has its answer, and the next one is not its own."""
+        return self.newest >= self.own and self.newest in self.answers
 
 
 async def standing_of(log: EventLog, run_id: str, rollout_id: str) -> Standing:
@@ -152,7 +160,7 @@ async def give(
     if activation is not None:
         return await _given(log, standing, messages, activation, deadline)
     while True:
-        await _until(log, standing, deadline, lambda: standing.newest in standing.answers)
+        await _until(log, standing, deadline, lambda: standing.is_waiting)
         number = standing.newest + 1
         with suppress(Overtaken):
             return await _given(log, standing, messages, number, deadline)
@@ -182,7 +190,7 @@ async def _until(log: EventLog, standing: Standing, deadline: float, holds: Call
         await standing.refresh(log)
         if standing.attempt != attempt:
             raise NotTaken(
-                f"attempt {attempt} is over: attempt {standing.attempt} begins anew, with the task's first input"
+                f"attempt {attempt} is over: attempt {standing.attempt} begins anew, and is given what was taken before it"
             )
         if holds():
             return

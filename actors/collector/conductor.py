@@ -254,6 +254,7 @@ class Conductor:
         )
         rollout = Drive(self.shell, machine, self._aggregate(planned), course.attempt, begin=lambda: machine.first)
         rollout.takes_from_living = True
+        rollout.looks_back = machine.looked_back
         rollout.on_over = lambda: self._over(index, rollout)
         course.is_open = True
         self._active[index] = rollout

@@ -1,4 +1,8 @@
-"""One attempt at one rollout as a pure state machine: session, verdict, end."""
+"""One attempt at one rollout as a pure state machine: session, verdict, end.
+
+What somebody said to the session of an earlier attempt from outside is a part of what the rollout is about: it is given to the next
+one's session as the task's own further inputs are. Without it, a failure of the machinery would come to a reward for something else.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,14 @@ from schemas.base import Event, Frozen
 from schemas.config import AgentConfig, Retries, RunConfig
 from schemas.envelope import Envelope
 from schemas.events import (
+    ActivationStarted,
     EnvironmentSeeded,
+    InputEnded,
     RequestParked,
     RolloutFinished,
     RunCancelled,
     SessionClosed,
+    SessionEndAsked,
     SessionFailed,
     SessionRequested,
     VerdictFailed,
@@ -27,7 +34,7 @@ from schemas.events.collector import RolloutState as RowState
 from schemas.harnesses import OracleAgent
 from schemas.machines import fitted
 from schemas.sandboxes import with_image
-from schemas.tasks import Evidence, Task
+from schemas.tasks import Evidence, FollowUp, Task, TaskInput
 from schemas.values import HALTING, Failure
 
 CANCEL_GRACE_S: Final = 30.0
@@ -35,11 +42,16 @@ CANCEL_GRACE_S: Final = 30.0
 
 
 class RolloutState(Frozen):
-    """What is known of one attempt; `failures` counts the earlier attempts that used up one of the allowed ones."""
+    """What is known of one attempt; `failures` counts the earlier attempts that used up one of the allowed ones.
+
+    `follow_ups` are the further inputs that earlier attempts' sessions had, `is_enough` says that nobody will give more.
+    """
 
     attempt: int
     failures: int
     cause: str
+    follow_ups: tuple[FollowUp, ...] = ()
+    is_enough: bool = False
     is_seeded: bool = False
     session_id: str | None = None
     evidence: Evidence | None = None
@@ -97,6 +109,21 @@ class RolloutMachine:
             case _:
                 return state
 
+    def looked_back(self, state: RolloutState, event: Envelope) -> RolloutState:
+        """Fold one event of an earlier attempt: what its session was given."""
+        if self._task.input.awaits_input_s is None:
+            return state
+        data = event.data
+        match data:
+            case SessionRequested():
+                return _with(state, follow_ups=data.task.follow_ups)
+            case ActivationStarted() if data.activation == len(state.follow_ups) + 2:
+                return _with(state, follow_ups=(*state.follow_ups, data.messages))
+            case SessionEndAsked() | InputEnded():
+                return _with(state, is_enough=True)
+            case _:
+                return state
+
     def taken_over(self, state: RolloutState) -> RolloutState:
         """Nothing of it lives in memory only."""
         return state
@@ -119,7 +146,7 @@ class RolloutMachine:
         if self._task.environment and not state.is_seeded:
             return (Draft(EnvironmentSeeded(environment=self._task.environment), state.cause, str(state.attempt)),)
         if not state.session_id:
-            return (Draft(self._session(), state.cause, str(state.attempt)),)
+            return (Draft(self._session(state), state.cause, str(state.attempt)),)
         return ()
 
     def _verdict(self, evidence: Evidence) -> VerdictRequested:
@@ -134,13 +161,13 @@ class RolloutMachine:
             sandbox=sandbox,
         )
 
-    def _session(self) -> SessionRequested:
+    def _session(self, state: RolloutState) -> SessionRequested:
         config = self._config
         sampling = config.responses_create_params
         if config.num_repeats_add_seed:
             sampling = sampling.replaced(seed=(sampling.seed or 0) + self._repeat)
         return SessionRequested(
-            task=self._task.input,
+            task=self._input(state),
             repeat=self._repeat,
             agent=in_time(config.agent, self._task.timeout_s),
             model=config.model,
@@ -152,6 +179,14 @@ class RolloutMachine:
             budget=config.budget,
             solution=self._task.solution if isinstance(config.agent, OracleAgent) else None,
             continuation=self._task.input.continues,
+        )
+
+    def _input(self, state: RolloutState) -> TaskInput:
+        """Return the task as an agent sees it, with what was said to it in earlier attempts."""
+        own = self._task.input
+        follow_ups = state.follow_ups or own.follow_ups
+        return own.model_copy(
+            update={"follow_ups": follow_ups, "awaits_input_s": None if state.is_enough else own.awaits_input_s}
         )
 
     def _end_failed(self, state: RolloutState, failure: Failure, now: datetime) -> RolloutFinished:

@@ -152,8 +152,9 @@ def _failed(asked: dict[str, Any], code: int, message: str, status: int = HTTPSt
 
 def _is_id(value: Any) -> bool:
     """Say whether a message may be called so: null, and what JSON has no word for, may not."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return is_number or isinstance(value, str)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int | str) and not isinstance(value, bool)
 
 
 def _short(mark: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from actors.harness import task_calls
+from actors.harness.core import MAX_STALE_TRIES
 from actors.harness.state import Command, SessionState, ToolSlot
 from gym_bus.event_log import Draft
 from schemas.envelope import Envelope
@@ -24,7 +25,6 @@ from schemas.values import Message, ToolCall
 from tools.progress import PROGRESS, Note, parse_note
 from tools.shell import BadArguments, parse_call
 
-MAX_STALE_TRIES: Final = 5
 NOTED: Final = "Noted."
 
 

@@ -15,6 +15,8 @@ from schemas.values import BlobRef, Failure, Message
 OVERTIME_S: Final = 120.0
 """What a session waits beyond its agent's time: what runs is ended in the sandbox, and that has to be heard."""
 SHORTEST_S: Final = 1.0
+MAX_STALE_TRIES: Final = 5
+"""How often what was refused as an earlier owner's wish is asked for again."""
 
 
 class Offered(Frozen):

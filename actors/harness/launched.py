@@ -20,11 +20,11 @@ from typing import Final, Literal
 
 from actors.harness import further
 from actors.harness.activations import is_last
-from actors.harness.core import OVERTIME_S, SHORTEST_S, SessionCore, opened, unsupported
+from actors.harness.core import MAX_STALE_TRIES, OVERTIME_S, SHORTEST_S, SessionCore, opened, unsupported
 from actors.harness.ending import note, note_settled
 from actors.harness.state import reaches_out
 from adapters.harnesses import asking
-from adapters.harnesses.base import Unsupported
+from adapters.harnesses.base import SESSION_ID, Unsupported
 from adapters.harnesses.outcomes import Seen, outcome
 from adapters.harnesses.table import harness_of
 from gym_bus.event_log import Draft
@@ -70,6 +70,9 @@ class SettleCalls(Effect):
 
 
 NAMELESS: Final = "the agent's program has not told which session it was, and the next input must go on with it"
+MISNAMED: Final = (
+    "the agent's program calls its session by what is no name, and the next input must go on with it: {!r:.100}"
+)
 
 
 class Kept(Frozen):
@@ -83,7 +86,8 @@ class LaunchedState(SessionCore):
     """What is known of a session in its `number`-th machine, which began with the files of `restore`, as its newest activation did.
 
     That goes on with the program's session `resume`. `launch_id` is its last launch; the last of all
-    was for the activation `launched_for`, in the machine `launched_in`. `seen` is what the program has told in it, up to piece `told`.
+    was for the activation `launched_for`, in the machine `launched_in`. Of those, `stale_launches` were refused as the wish of an
+    earlier owner: nothing was started. `seen` is what the program has told in it, up to piece `told`.
     `settled` says that its calls are over, and which limit of the rollout's own budget was used up. `kept` is the checkpoint with
     which the next activation begins. `is_clean` is what the receipts of all launches say of what they left running, None without one.
     """
@@ -98,6 +102,7 @@ class LaunchedState(SessionCore):
     launch_id: str | None = None
     launched_for: int = 0
     launched_in: int = 0
+    stale_launches: int = 0
     told: int = 0
     seen: Seen = Seen()
     ended: LaunchEnded | None = None
@@ -189,7 +194,7 @@ class LaunchedMachine:
                 is_clean = data.is_clean and state.is_clean is not False
                 return state.replaced(ended=data, ended_id=event.event_id, is_clean=is_clean)
             case LaunchFailed() if data.request_id == state.launch_id and state.is_launched:
-                return state.failed(data.failure)
+                return _not_launched(state, data.failure)
             case LaunchLost() if data.request_id == state.launch_id and state.is_launched and state.ended is None:
                 return _lost(state, Failure(kind="launch_lost", message=data.reason, stage="agent"))
             case LaunchSettled() if data.launch_id == state.launch_id:
@@ -248,6 +253,7 @@ class LaunchedMachine:
             return self._replace(state)
         if state.box == "ready" and not state.is_launched:
             tag = str(state.activation) if state.activation > 1 else ""
+            tag += f"/{state.stale_launches}" if state.stale_launches else ""
             return (Draft(self._launch(state, now), state.box_request, tag, place=state.place),)
         return ()
 
@@ -303,8 +309,9 @@ class LaunchedMachine:
             return (Draft(ActivationFailed(activation=activation, failure=found), cause),)
         session_id = state.seen.with_items(ended.asides).session_id or state.resume
         if not is_last(state.request.task, activation, found):
-            if session_id is None:
-                failure = Failure(kind="agent_failed", message=NAMELESS)
+            if session_id is None or not SESSION_ID.fullmatch(session_id):
+                message = NAMELESS if session_id is None else MISNAMED.format(session_id)
+                failure = Failure(kind="agent_failed", message=message)
                 return (Draft(ActivationFailed(activation=activation, failure=failure), cause),)
             if state.misses_files:
                 wanted = Draft(CheckpointRequested(number=state.number, with_home=True), cause, place=state.place)
@@ -399,6 +406,15 @@ def _begun(state: LaunchedState, event: Envelope, data: ActivationStarted) -> La
         return state
     fresh = {"launch_id": None, "settled": None, "ended": None, "ended_id": None, "keeping": "no", "keep_request": None}
     return taken.replaced(restore=state.kept, kept=None, **fresh)
+
+
+def _not_launched(state: LaunchedState, failure: Failure) -> LaunchedState:
+    """Have it launched again where the one that asked was owner no more; anything else fails the session."""
+    if failure.kind == "stale" and state.stale_launches < MAX_STALE_TRIES:
+        return state.replaced(
+            launched_for=state.activation - 1, launch_id=None, stale_launches=state.stale_launches + 1
+        )
+    return state.failed(failure)
 
 
 def _given_back(state: LaunchedState, event: Envelope) -> LaunchedState:

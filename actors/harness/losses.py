@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from actors.harness.commands import MAX_STALE_TRIES, asked_for, describe_result
+from actors.harness.commands import asked_for, describe_result
+from actors.harness.core import MAX_STALE_TRIES
 from actors.harness.state import BoxView, Command, SessionState, ToolSlot
 from gym_bus.event_log import Draft
 from schemas.envelope import Envelope

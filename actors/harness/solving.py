@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from actors.harness import further
-from actors.harness.core import OVERTIME_S, SHORTEST_S, SessionCore, opened, unsupported
+from actors.harness.core import MAX_STALE_TRIES, OVERTIME_S, SHORTEST_S, SessionCore, opened, unsupported
 from actors.harness.ending import note
 from gym_bus.event_log import Draft
 from gym_bus.runtime.machine import Alarm, AwaitAnswer, Effect
@@ -40,7 +40,6 @@ from schemas.ids import sandbox_key
 from schemas.tasks import Evidence
 from schemas.values import Failure
 
-MAX_STALE_TRIES: Final = 5
 NOTHING_DONE: Final = "nothing was done"
 
 

@@ -51,6 +51,10 @@ ASIDES: Final = frozenset({"session", "complained", "finished"})
 Lost = Callable[[Drive[BoxState], BoxLost], Awaitable[Draft]]
 
 
+class Spoilt(Permanent):
+    """What an agent left in its sandbox is in the way of its next launch."""
+
+
 @dataclass
 class GoingLaunch:
     """A launch in the hands of the process that holds its machine: what was read of it and not told yet, and how it ended."""
@@ -130,8 +134,7 @@ class GoingLaunch:
             is_clean=receipt.is_clean,
             stdout_bytes=receipt.stdout.bytes,
             stderr_bytes=receipt.stderr.bytes,
-            stderr=said.decode(errors="replace").replace("\0", "\ufffd")
-            + (f"\n{receipt.error}" if receipt.error else ""),
+            stderr="\n".join(filter(None, (said.decode(errors="replace"), receipt.error))).replace("\0", "\ufffd"),
             asides=tuple(self.asides[-ITEMS_AT_ONCE:]),
             unknown=dict(unknown.most_common(UNKNOWN_MAX)),
             faults=sum(following.reader.faults.total for following in followings),
@@ -162,8 +165,7 @@ class LaunchHandlers:
         except Permanent as error:
             if request_id in held.launches:
                 return Draft(LaunchLost(request_id=request_id, reason=str(error)), request_id)
-            failure = Failure(kind="unsupported", message=str(error), stage="seed", terminal=True)
-            return Draft(LaunchFailed(request_id=request_id, failure=failure), request_id)
+            return Draft(LaunchFailed(request_id=request_id, failure=_failure_of(error)), request_id)
         except (GymBusError, TimeoutError) as error:  # also while it was being launched: then it may run
             reason = str(error) or f"the agent's program was not launched in {BEGUN_WITHIN_S:g} s"
             return Draft(LaunchLost(request_id=request_id, reason=reason), request_id)
@@ -189,20 +191,26 @@ class LaunchHandlers:
             ),
             request.resume,
         )
-        plan = plan_for(harness_of(request.agent), activation)
-        async with asyncio.timeout(BEGUN_WITHIN_S):
-            return await GoingLaunch.begun(
-                launchable(held.box),
-                plan,
-                f"l{launch.request_id}",
-                workspace,
-                request.timeout_s,
-                goes_on=request.resume is not None,
-            )
+        plan, box, goes_on = plan_for(harness_of(request.agent), activation), launchable(held.box), bool(request.resume)
+        launch_id, timeout_s = f"l{launch.request_id}", request.timeout_s
+        try:
+            async with asyncio.timeout(BEGUN_WITHIN_S):
+                return await GoingLaunch.begun(box, plan, launch_id, workspace, timeout_s, goes_on=goes_on)
+        except Permanent as error:
+            if not goes_on:
+                raise
+            raise Spoilt(f"what the agent left in its sandbox is in the way of going on: {error}") from error
 
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""
         return {FollowLaunch: self.follow}
+
+
+def _failure_of(error: Permanent) -> Failure:
+    """Return why nothing was launched: no other attempt can help but where it was the agent's own doing."""
+    if isinstance(error, Spoilt):
+        return Failure(kind="agent_failed", message=str(error), stage="agent")
+    return Failure(kind="unsupported", message=str(error), stage="seed", terminal=True)
 
 
 async def _next(going: GoingLaunch, request_id: str, part: int) -> Draft:

@@ -29,7 +29,7 @@ from adapters.harnesses.trajectory import (
 from schemas.harnesses import AcpAgent
 
 DRIVER: Final = Path(__file__).with_name("acp_driver")
-MODULES: Final = ("__init__", "client", "hearing", "runner", "telling", "terminals")
+MODULES: Final = ("__init__", "client", "hearing", "lines", "runner", "telling", "terminals")
 START: Final = (
     "import asyncio\nimport sys\n\nfrom adapters.harnesses.acp_driver.runner import main\n\n"
     "sys.exit(asyncio.run(main(sys.argv[1])))\n"

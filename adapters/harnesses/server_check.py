@@ -110,15 +110,14 @@ class OverHttp:
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return the answer to a message."""
-        for line in self.send(message).splitlines():
-            answer = parsed(line) or parsed(line[len("data:") :])
-            if isinstance(answer, dict) and answer.get("id") == message["id"]:
-                result_of(answer)
-                return answer
-        raise Unreached("its answer is none of MCP's")
+        answer = parsed(self.send(message, wanted=message["id"]))
+        if not isinstance(answer, dict) or answer.get("id") != message["id"]:
+            raise Unreached("its answer is none of MCP's")
+        result_of(answer)
+        return answer
 
-    def send(self, message: dict[str, Any] | None, method: str = "POST") -> str:
-        """Return what is answered, as text: JSON in one line, or events."""
+    def send(self, message: dict[str, Any] | None, method: str = "POST", wanted: int | None = None) -> str:
+        """Return what is answered, as text; of a stream of events the data of the one that answers `wanted`."""
         body = None if message is None else json.dumps(message).encode()
         request = urllib.request.Request(self.url, data=body, headers=self.headers, method=method)  # noqa: S310
         try:
@@ -126,8 +125,8 @@ class OverHttp:
                 if answer.headers.get("mcp-session-id"):
                     self.headers["mcp-session-id"] = answer.headers["mcp-session-id"]
                 if "text/event-stream" in (answer.headers.get("content-type") or ""):
-                    return self.first_event(answer)
-                said: str = answer.read(ANSWER_MAX_BYTES).decode(errors="replace").replace("\n", " ")
+                    return self.event(answer, wanted)
+                said: str = answer.read(ANSWER_MAX_BYTES).decode("utf-8-sig", "replace")
                 return said
         except urllib.error.HTTPError as error:
             with ended_at(self.until):
@@ -141,16 +140,23 @@ class OverHttp:
         """Return how long is left."""
         return max(self.until - time.monotonic(), 0.1)
 
-    def first_event(self, answer: Any) -> str:
-        """Return the events up to one that is an answer: the stream may go on."""
-        lines, size = [], 0
-        while size < ANSWER_MAX_BYTES and time.monotonic() < self.until:
-            line = answer.readline(ANSWER_MAX_BYTES).decode(errors="replace")
-            lines.append(line)
+    def event(self, stream: Any, wanted: int | None) -> str:
+        """Return the data of the event that answers `wanted`, empty if none does: others come before it, and the stream may go on."""
+        data: list[str] = []
+        size = 0
+        while wanted is not None and size < ANSWER_MAX_BYTES and time.monotonic() < self.until:
+            line = stream.readline(ANSWER_MAX_BYTES).decode(errors="replace")
             size += len(line)
-            if not line or (line.startswith("data:") and ('"result"' in line or '"error"' in line)):
-                break
-        return "".join(lines)
+            if line.startswith("data:"):
+                data.append(line[len("data:") :])
+            elif not line.strip():  # an event's end, or the stream's
+                answer = parsed("".join(data))
+                if isinstance(answer, dict) and answer.get("id") == wanted:
+                    return "".join(data)
+                data.clear()
+                if not line:
+                    break
+        return ""
 
 
 class OverPipes:

@@ -6,10 +6,12 @@ gateway is away it asks again, and says that it is the same call.
 
 from __future__ import annotations
 
+import http.client
 import json
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import uuid
 from pathlib import Path
@@ -45,14 +47,22 @@ def patiently(url: str, body: bytes | None, timeout_s: float) -> tuple[int, dict
             if status != BUSY:
                 return status, answer
             problem = str(answer.get("error"))
-        except (OSError, ValueError) as error:
-            problem = str(error)
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            problem = str(error) or type(error).__name__
             if time.monotonic() - began > PAUSE_S:  # it was there, and went away
                 until = max(until, time.monotonic() + AWAY_S)
                 timeout_s -= time.monotonic() - began
         if time.monotonic() > until or timeout_s <= 0:
             return BUSY, {"error": "the tool cannot be reached: " + problem}
         time.sleep(PAUSE_S)
+
+
+def is_object(text: str) -> bool:
+    """Say whether a text is a JSON object that can be sent."""
+    try:
+        return bool(text.encode()) and isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):  # also for what is no text
+        return False
 
 
 def main() -> int:
@@ -65,14 +75,12 @@ def main() -> int:
             print(tool["name"], "-", tool["description"], json.dumps(tool["inputSchema"]))  # noqa: T201
         return 0 if "tools" in answer else int(bool(status)) * 2
     name, arguments = words[0], words[1] if len(words) > 1 else "{}"
-    try:
-        is_object = isinstance(json.loads(arguments), dict)
-    except ValueError:
-        is_object = False
-    if not is_object or len(words) > 2:  # noqa: PLR2004
+    is_name = bool(name) and name.isprintable() and "/" not in name  # printable is what can be written, too
+    if not is_name or not is_object(arguments) or len(words) > 2:  # noqa: PLR2004
         print('usage: gym-tool NAME \'{"key": "value"}\'; the arguments are one JSON object', file=sys.stderr)  # noqa: T201
         return 2
-    _, answer = patiently(said["url"] + "/" + name, arguments.encode(), said["timeout_s"])
+    url = said["url"] + "/" + urllib.parse.quote(name, safe="")
+    _, answer = patiently(url, arguments.encode(), said["timeout_s"])
     print(answer.get("text") or answer.get("error"))  # noqa: T201
     return int(bool(answer.get("is_error", True)))
 

@@ -13,6 +13,7 @@ from gym_bus.cli import questions
 from gym_bus.cli.course import Course
 from gym_bus.cli.installs import Installs
 from gym_bus.cli.lazy import DETACHED, FAILED, OK, PAUSED
+from gym_bus.cli.plain import plain
 from gym_bus.cli.progress import Progress, Rate, View
 from gym_bus.cli.setup import start_supervisor
 from gym_bus.client import ProjectorSilent, QueryFailed, query, request_cancel
@@ -173,7 +174,7 @@ class Watch:
             open=int(counts.get("open") or 0),
             waiting_for_input=int(counts.get("waiting_for_input") or 0),
             mean_reward=counts.get("mean_reward"),
-            problem=course.paused.reason if course.paused else self._problem,
+            problem=plain(course.paused.reason) if course.paused else self._problem,
         )
         progress.rate_per_s = self._rate.note(progress.done, now)
         if progress.rate_per_s and not course.finished:
@@ -222,5 +223,5 @@ def shown_problem(row: dict[str, Any]) -> str | None:
         ("parked", "requests parked"),
     )
     counts = ", ".join(f"{row[key]} {what}" for key, what in counted if row.get(key))
-    message = str(row.get("last_failure_message") or row["last_failure_kind"]).split("\n", 1)[0]
+    message = plain(str(row.get("last_failure_message") or row["last_failure_kind"])).split("\n", 1)[0]
     return f"{message}{f' ({counts})' if counts else ''}"

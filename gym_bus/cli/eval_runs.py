@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gym_bus.cli.attach import Watch
 from gym_bus.cli.course import Course
 from gym_bus.cli.lazy import DETACHED, FAILED, OK, PAUSED
+from gym_bus.cli.plain import plain
 from gym_bus.cli.progress import view_for
 from gym_bus.cli.reasons import fetch_reasons
 from gym_bus.cli.results import fetch_results, print_results, read_metrics
@@ -57,14 +58,14 @@ async def watch(settings: Settings, bus: NatsBus, log: EventLog, run_id: str, *,
         reason = course.parked.failure.message
         _end_line(as_json, run_id, "parked", code, reason=reason)
         view.say(
-            f"parked: nobody could go on with the run: {reason}\n"
+            f"parked: nobody could go on with the run: {plain(reason)}\n"
             f"when that is mended:   gym-bus dlq list, gym-bus dlq redrive SEQ, gym-bus eval attach {run_id}"
         )
     elif code == PAUSED:
         reason = course.paused.reason if course.paused else ""
         _end_line(as_json, run_id, "paused", code, reason=reason)
         view.say(
-            f"paused: {reason}\nwhen that is mended:   gym-bus eval resume {run_id}\n"
+            f"paused: {plain(reason)}\nwhen that is mended:   gym-bus eval resume {run_id}\n"
             f"to end it:   gym-bus eval cancel {run_id}"
         )
     elif code == DETACHED:

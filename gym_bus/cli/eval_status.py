@@ -11,6 +11,7 @@ from typing import Any
 from gym_bus.cli import questions, remarks
 from gym_bus.cli.attach import shown_problem
 from gym_bus.cli.lazy import OK
+from gym_bus.cli.plain import plain
 from gym_bus.cli.progress import waiting_words
 from gym_bus.cli.setup import settings_for
 from gym_bus.cli.tables import as_words, print_table
@@ -57,7 +58,7 @@ def _all(settings: Settings, *, as_json: bool) -> int:
         print("no runs in the log" if told.age_s is None else "no runs in the projection's file")
     for row in told.answer.dicts():
         if reason := row["paused_because"] or (row["state"] == "failed" and row["failure_message"]):
-            print(f"{row['run_id']} {row['state']}: {reason}")
+            print(plain(f"{row['run_id']} {row['state']}: {reason}"))
     _print_around(around, told.note)
     return OK
 
@@ -105,9 +106,9 @@ def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
         ("last problem", problem),
     ):
         if value:
-            print(f"{label}: {value}")
+            print(plain(f"{label}: {value}"))
     for line in told.lines():
-        print(line)
+        print(plain(line))
     for worker, count in held.answer.rows:
         print(f"held by {worker}: {as_words(count, 'rollout')}")
     if rollouts.answer.rows:

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import click
 
+from gym_bus.cli.plain import plain
+
 OK: Final = 0
 FAILED: Final = 1
 USAGE: Final = 2
@@ -72,6 +74,6 @@ class LazyGroup(click.Group):
 
 def fail(error: Exception, code: int) -> int:
     """Print an error for a person on standard error and return `code`."""
-    first, *rest = str(error).split("\n")
+    first, *rest = plain(str(error)).split("\n")
     sys.stderr.write(f"error: {first}\n" + "".join(f"       {line}\n" for line in rest if line.strip()))
     return code

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gym_bus.cli.plain import plain
 from gym_bus.cli.tables import print_table
 from gym_bus.client import ProjectorSilent, QueryFailed, export
 
@@ -59,7 +60,7 @@ def print_results(course: Course, paths: dict[str, str], why_not: str | None, re
         f"{finished.failed} failed + {finished.masked} masked + {finished.missing} missing"
     )
     if finished.failure:
-        print(f"because: {finished.failure.message}")
+        print(plain(f"because: {finished.failure.message}"))
     for line in reasons.lines():
         print(line)
     if metrics := read_metrics(paths):

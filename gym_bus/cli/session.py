@@ -12,6 +12,7 @@ import click
 
 from gym_bus.cli.completion import rollout_argument, run_argument
 from gym_bus.cli.lazy import CONTEXT, FAILED, OK, Group
+from gym_bus.cli.plain import plain
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for, up_and_connected
 
 if TYPE_CHECKING:
@@ -112,10 +113,10 @@ async def _say(
         number = await inputs.give(log, standing, words, activation=activation, within_s=within_s)
     row = _row(number, standing)
     if row["failure"] and not as_json:
-        again = "if another attempt follows, it begins anew, with the task's first input"
-        print(f"error: activation {number} failed: {row['failure']}; {again}", file=sys.stderr)
+        again = f"if another attempt follows, it is given it again: --activation {number} with the same words waits for that"
+        print(plain(f"error: activation {number} failed: {row['failure']}; {again}"), file=sys.stderr)
     else:
-        print(json.dumps(row) if as_json else row["answer"])
+        print(json.dumps(row) if as_json else plain(row["answer"] or ""))
     return OK if row["state"] == "completed" else FAILED
 
 

@@ -109,6 +109,7 @@ class Drive(Generic[S]):
         self.on_broken: Callable[[], None] = lambda: None
         self.opens: Callable[[Envelope], bool] = lambda _: True
         self.hears_unasked: Callable[[Any], bool] = lambda _: False
+        self.looks_back: Callable[[S, Envelope], S] = lambda state, _: state
         self.takes_from_living = False
         self.may_have_missed = False
         self._request = request
@@ -319,6 +320,8 @@ class Drive(Generic[S]):
 
     def _evolve(self, event: Envelope) -> None:
         if event.attempt != self.attempt and event.rollout_id != RUN_LEVEL:
+            if event.attempt < self.attempt:
+                self.state = self.looks_back(self.state, event)
             return
         self._note_asked(event)
         if isinstance(event.data, Answer):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from providers.models.base import ModelAnswer, ModelCall, counted
 from schemas.events.model import StopReason
@@ -88,6 +89,15 @@ class _ToolCall(_Lenient):
 class _Message(_Lenient):
     content: Text | None = None
     tool_calls: list[_ToolCall] | None = None
+
+    @field_validator("tool_calls")
+    @classmethod
+    def _have_ids_of_their_own(cls, calls: list[_ToolCall] | None) -> list[_ToolCall] | None:
+        ids = Counter(call.id for call in calls or () if call.id)
+        if twice := next((one for one, count in ids.items() if count > 1), None):
+            msg = f"two calls of one answer have the id {twice!r:.80}"
+            raise ValueError(msg)
+        return calls
 
 
 class _Choice(_Lenient):

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gym_bus import boundary
+from gym_bus import boundary, inputs
 from gym_bus.memory_bus import Faults
-from providers.models.base import ModelAnswer, ModelCall
+from providers.models.base import ModelAnswer, ModelCall, ModelError
 from schemas.config import Retries, SimpleAgent
 from schemas.events import (
     ActivationCompleted,
@@ -24,11 +24,13 @@ from schemas.events import (
     RunFinished,
     SandboxLost,
     SessionClosed,
+    SessionFailed,
     SessionRequested,
     ToolCallCompleted,
 )
 from schemas.tasks import fingerprint_of
-from tests.fault.memory_run import Outcome, run_disturbed
+from schemas.values import Failure
+from tests.fault.memory_run import Outcome, run_disturbed, waiting
 from tests.fault.test_checkpoints import BOUNDARIES, Story, shell
 from tests.fault.test_kill_every_boundary import NAMES, NEEDS_A_LOSS
 from tests.support.fake_model import FakeModel, calls_tools, says, settled, with_model
@@ -158,6 +160,59 @@ def test_a_failed_activation_ends_the_session_as_failed() -> None:
     (failed,) = [e.data for e in world.events() if isinstance(e.data, ActivationFailed)]
     assert (failed.activation, failed.failure.kind) == (2, "agent_timeout")
     assert viewed(world) == [(1, "completed", 0, 1), (2, "failed", 0, None)]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_another_attempt_is_given_what_was_said_to_the_one_before(*, is_killed: bool) -> None:
+    """Whoever said it has gone: the rollout is graded for the whole conversation, not for what the failure left of it.
+
+    Nor does it wait for somebody again, for an end was asked for; the same where all hosts are killed before the attempt begins.
+    """
+    world = World(tasks=1)
+    world.tasks = [waiting(with_follow_ups(task, 1)) for task in world.tasks]
+    words = "And what is 1 + 10?"
+
+    def answer(call: ModelCall) -> ModelAnswer:
+        is_second = sum(message.role == "user" for message in call.messages) > 1
+        if is_second and not any(isinstance(e.data, SessionFailed) for e in world.events()):
+            raise ModelError(Failure(kind="provider_bad_answer", message="no answer", stage="model", terminal=False))
+        return says("<answer>11</answer>" if is_second else "<answer>2</answer>")
+
+    async def scenario() -> RunFinished:
+        model = FakeModel(answer)
+        model.delay_s = 2
+        with_model(world, model)
+        host = world.start_host()
+        await world.request_run("r1", config(retries=Retries(max_attempts=2, backoff_s=30, backoff_max_s=30)))
+        log = world.cli_log()
+        while not any(isinstance(e.data, ActivationCompleted) for e in world.events()):
+            await asyncio.sleep(0.1)
+        standing = await inputs.standing_of(log, "r1", "0-0")
+        giving = asyncio.create_task(inputs.give(log, standing, words, within_s=600))
+        while not any(isinstance(e.data, ActivationStarted) for e in world.events()):
+            await asyncio.sleep(0.1)
+        await inputs.end(log, await inputs.standing_of(log, "r1", "0-0"))
+        with pytest.raises(inputs.NotTaken, match="provider_bad_answer"):
+            await giving
+        while not any(isinstance(e.data, RolloutFinished) for e in world.events()):
+            await asyncio.sleep(0.1)
+        if is_killed:
+            host.kill()
+            world.start_host()
+        finished = await world.finished("r1")
+        assert await inputs.give(log, await inputs.standing_of(log, "r1", "0-0"), words, activation=2, within_s=1) == 2
+        return finished
+
+    finished = run_virtual(scenario())
+    assert (finished.scored, finished.failed) == (1, 0)
+    assert [e.data.reward for e in world.events() if isinstance(e.data, RolloutFinished)] == [None, 1.0]
+    began, ended = (
+        [e.recorded_at for e in world.events() if isinstance(e.data, kind)][-1]
+        for kind in (SessionRequested, SessionClosed)
+    )
+    assert (ended - began).total_seconds() < 60
+    started = [(e.attempt, e.data.activation) for e in world.events() if isinstance(e.data, ActivationStarted)]
+    assert started == [(1, 2), (2, 2)]
 
 
 def test_a_limit_that_holds_for_all_inputs_ends_the_session_with_what_there_is() -> None:

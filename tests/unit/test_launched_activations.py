@@ -210,6 +210,15 @@ def test_a_program_that_tells_no_session_cannot_go_on() -> None:
     assert failed.failure.message == NAMELESS
 
 
+@pytest.mark.parametrize("session", ["--last", "../s", "s 1", "s\n", "x" * 129])
+def test_a_session_whose_name_is_none_fails_the_activation_that_told_it(session: str) -> None:
+    """What tells it lies where the agent can write: another attempt may follow, as after any other failure of the agent's."""
+    (failed,) = launched(task=TASK).given(*ran(session=session)).decided
+    assert isinstance(failed, ActivationFailed)
+    assert (failed.failure.kind, failed.failure.terminal) == ("agent_failed", False)
+    assert "what is no name" in failed.failure.message
+
+
 def test_a_used_up_budget_ends_the_session_with_what_there_is() -> None:
     """The next activation could ask nothing."""
     case = launched(task=TASK).given(*ran(budget="rollout", limit="model_calls"))

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from actors.harness.core import OVERTIME_S
+from actors.harness.core import MAX_STALE_TRIES, OVERTIME_S
 from actors.harness.launched import LaunchedMachine, LaunchedState
 from adapters.harnesses.table import BROUGHT, HARNESSES
 from gym_bus.subjects import ANY
@@ -154,7 +154,7 @@ def test_files_that_cannot_be_kept_are_the_agents_doing_only_if_that_is_said() -
     ("event", "kind"),
     [
         (LaunchLost(request_id="go", reason="no receipt"), "launch_lost"),
-        (LaunchFailed(request_id="go", failure=Failure(kind="stale", message="x")), "stale"),
+        (LaunchFailed(request_id="go", failure=Failure(kind="not_lent", message="x")), "not_lent"),
         (RunCancelled(request_id="x", reason="enough"), "cancelled"),
     ],
 )
@@ -169,6 +169,29 @@ def test_an_unknown_end_is_never_graded(event: Any, kind: str) -> None:
     (failed,) = case.given(SETTLED).decided
     assert isinstance(failed, SessionFailed)
     assert failed.failure.kind == kind
+
+
+def test_a_launch_of_an_earlier_owner_is_asked_for_again_and_not_for_ever() -> None:
+    """Nothing was started for it: whoever has taken the session over asks anew, with what is left of the time."""
+    stale = Failure(kind="stale", message="another owner")
+    case, ids = launched(), {"go"}
+    for tries in range(1, MAX_STALE_TRIES + 1):
+        last = "go" if tries == 1 else f"go{tries - 1}"
+        case = case.given(LaunchFailed(request_id=last, failure=stale)).after_s(1)
+        (draft,) = case.drafts
+        assert isinstance(draft.data, LaunchRequested)
+        assert (draft.data.activation, draft.data.number, draft.data.timeout_s) == (1, 1, 100 - tries)
+        ids.add(draft.tag)
+        case = case.given((f"go{tries}", draft.data))
+        assert case.decided == []
+    assert len(ids) == MAX_STALE_TRIES + 1
+    done = case.given(
+        TOLD.replaced(launch_id="go5"), ENDED.replaced(request_id="go5"), SETTLED.replaced(launch_id="go5")
+    )
+    assert types(done) == [ActivationCompleted]
+    case = case.given(LaunchFailed(request_id="go5", failure=stale))
+    assert case.state.failure == stale
+    assert types(case) == [SandboxCloseRequested]
 
 
 def test_what_could_not_be_ended_fails_the_session_whatever_its_program_says() -> None:

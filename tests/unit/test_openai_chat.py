@@ -59,6 +59,9 @@ async def backend() -> AsyncIterator[tuple[Backend, str]]:
     await server.wait_closed()
 
 
+CALL = {"id": "c1", "type": "function", "function": {"name": "shell", "arguments": "{}"}}
+
+
 def completion(message: dict[str, Any] | None = None, finish: str | None = "stop", **usage: Any) -> str:
     choice = {"index": 0, "message": {"role": "assistant", "content": "hi", **(message or {})}, "finish_reason": finish}
     return json.dumps({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage or None})
@@ -199,6 +202,7 @@ async def test_finish_reasons_are_mapped(backend: tuple[Backend, str], finish: s
         (200, '{"error": "no choices"}', "provider_bad_answer", False),
         (200, "null", "provider_bad_answer", False),
         (200, completion()[:-5], "provider_bad_answer", False),
+        (200, completion({"tool_calls": [CALL, CALL]}), "provider_bad_answer", False),
     ],
 )
 async def test_failures_have_a_kind(

@@ -9,10 +9,13 @@ import pytest
 
 from actors.collector.rollout import RolloutMachine, RolloutState, retry_wait_s
 from gym_bus.runtime.machine import AwaitAnswer
+from schemas.base import Event
 from schemas.config import Retries
 from schemas.environment import BuiltIn, Environment
 from schemas.events import (
+    ActivationStarted,
     EnvironmentSeeded,
+    InputEnded,
     RequestParked,
     RolloutFinished,
     SessionClosed,
@@ -22,10 +25,10 @@ from schemas.events import (
     VerdictIssued,
     VerdictRequested,
 )
-from schemas.tasks import Evidence
-from schemas.values import HALTING, Failure, FailureKind, Sampling
+from schemas.tasks import Evidence, fingerprint_of
+from schemas.values import HALTING, Failure, FailureKind, Message, Sampling
 from tests.support.examples import AT
-from tests.support.machine_case import Case
+from tests.support.machine_case import Case, envelope
 from tests.support.world import config, sum_tasks
 
 TASK = sum_tasks(3)[2]
@@ -200,3 +203,42 @@ def test_a_defect_of_ours_ends_it_without_a_reward() -> None:
 def test_waits_double_up_to_their_bound() -> None:
     """2, 4, then 5 for ever."""
     assert [retry_wait_s(RETRIES, n) for n in (1, 2, 3, 4, 400)] == [2, 4, 5, 5, 5]
+
+
+def said(words: str) -> tuple[Message, ...]:
+    return (Message(role="user", content=words),)
+
+
+def started(number: int, words: str) -> ActivationStarted:
+    return ActivationStarted(activation=number, fingerprint=fingerprint_of(said(words)), messages=said(words))
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_what_was_said_to_an_attempt_is_given_to_the_next(is_over: bool) -> None:
+    """Each input once, in order, also by an attempt that did not come as far; it waits for more unless there was an end."""
+    given = TASK.input.model_copy(update={"follow_ups": (said("own"),), "awaits_input_s": 60.0})
+    task = TASK.model_copy(update={"input": given})
+    again = given.model_copy(update={"follow_ups": (said("own"), said("first"), said("second"))})
+    (requested,) = new().decided
+    assert isinstance(requested, SessionRequested)
+    requested = requested.replaced(task=given)
+    machine = RolloutMachine(task, 1, config(), attempt=3, failures=2, cause="run")
+    end = [InputEnded(by="timeout")] if is_over else []
+    before: list[Event] = [requested, started(2, "own"), started(3, "first"), started(4, "second"), *end]
+    before += [requested.replaced(task=again), started(2, "own"), started(3, "first")]
+    state = machine.first
+    for number, data in enumerate(before):
+        state = machine.looked_back(state, envelope(data, f"e{number}"))
+    (asked,) = Case(machine, state).decided
+    assert isinstance(asked, SessionRequested)
+    assert asked.task == (again.model_copy(update={"awaits_input_s": None}) if is_over else again)
+
+
+def test_a_task_that_waits_for_nobody_is_the_same_in_every_attempt() -> None:
+    given = TASK.input.model_copy(update={"follow_ups": (said("own"),)})
+    task = TASK.model_copy(update={"input": given})
+    machine = RolloutMachine(task, 1, config(), attempt=2, failures=1, cause="run")
+    state = machine.looked_back(machine.first, envelope(started(2, "own"), "e"))
+    (asked,) = Case(machine, state).decided
+    assert isinstance(asked, SessionRequested)
+    assert asked.task == given

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from actors.harness.commands import MAX_STALE_TRIES, describe_result
+from actors.harness.commands import describe_result
+from actors.harness.core import MAX_STALE_TRIES
 from actors.harness.session import SessionMachine
 from actors.harness.state import SessionState
 from gym_bus.runtime.machine import Alarm

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
@@ -89,6 +90,18 @@ async def test_a_message_whose_name_cannot_be_said_back_is_refused_before_anythi
         answer = await at.http.post(where, content=body, headers={"mcp-session-id": "m"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32600)
         assert not at.place.events(TaskToolCallRequested)
+
+
+@pytest.mark.parametrize("message_id", ["0", "-1.5", '""', "1" + "0" * 400])
+async def test_a_message_is_answered_by_its_name(message_id: str) -> None:
+    """Whatever number that is, also one that is too large to be counted with."""
+    async with tool_place(Far()) as at:
+        body = f'{{"jsonrpc": "2.0", "id": {message_id}, "method": "ping"}}'
+        answer = await at.http.post(f"{at.place.url}/a/{at.place.token}/mcp/task_tools", content=body)
+        assert (answer.status_code, answer.json()) == (
+            200,
+            {"jsonrpc": "2.0", "id": json.loads(message_id), "result": {}},
+        )
 
 
 async def test_another_call_under_an_old_name_is_another_call() -> None:

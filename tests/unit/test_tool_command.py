@@ -44,7 +44,46 @@ async def test_it_calls_and_lists(tmp_path: Path) -> None:
         assert [line.split(" ")[0] for line in out.splitlines()] == ["note", "lookup", "far"]
 
 
-@pytest.mark.parametrize("words", [("note", "text"), ("note", "[1]"), ("note", "{}", "more")])
+@pytest.mark.parametrize("name", ["my note", "wéather", "note?x=1", "..", "%6eote", "note#"])
+async def test_a_name_that_no_tool_has_is_answered_at_once(name: str, tmp_path: Path) -> None:
+    """Whatever it is, it is a name and no part of an address; the address, in which the token is, is not shown."""
+    async with tool_place(Far()) as at:
+        code, out, err = await run(tmp_path, tools_at(at), name, '{"text": "42"}')
+        assert (code, err) == (1, "")
+        assert out == f"There is no tool {name!r}. There are: note, lookup, far.\n"
+        assert not at.place.events(TaskToolCallRequested)
+
+
+async def test_an_answer_that_breaks_off_is_asked_for_again(tmp_path: Path) -> None:
+    """As of a gateway that is killed while it says what the tool said, or that says nothing that is HTTP."""
+    says = [b"SSH-2.0-no\r\n", b'HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{"te']
+
+    async def breaking(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b'{"text": "42"}')
+        said = b'{"text": "Noted.", "is_error": false}'
+        whole = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(said), said)
+        writer.write(says.pop() if says else whole)
+        writer.close()
+
+    async with await asyncio.start_server(breaking, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        told = await run(tmp_path, f"http://127.0.0.1:{port}/tools", "note", '{"text": "42"}')
+    assert told == (0, "Noted.\n", "")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("note", "text"),
+        ("note", "[1]"),
+        ("note", "{}", "more"),
+        ("", "{}"),
+        ("note\n", '{"text": "42"}'),
+        ("note/../note", '{"text": "42"}'),
+        ("note", '{"text": "\udcff"}'),
+        ("note", '{"text":' + "[" * 60_000 + "]" * 60_000 + "}"),
+    ],
+)
 async def test_what_is_no_call_is_not_made(words: tuple[str, ...], tmp_path: Path) -> None:
     async with tool_place(Far()) as at:
         code, out, err = await run(tmp_path, tools_at(at), *words)

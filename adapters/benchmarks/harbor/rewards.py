@@ -43,6 +43,8 @@ def _of_json(text: str) -> Grade:
         raise BadReward(f"{JSON} is no JSON: {error}") from error
     if not isinstance(said, dict) or not 1 <= len(said) <= COMPONENTS_MAX:
         raise BadReward(f"{JSON} has to be an object of 1 to {COMPONENTS_MAX} numbers")
+    if key := next((key for key in said if not _is_storable(key)), None):
+        raise BadReward(f"{JSON}: a key holds half of a surrogate pair, or a NUL: {key[:80]!a}")
     if key := next((key for key, value in said.items() if isinstance(value, str)), None):
         raise BadReward(f"{JSON}: {key}: {said[key][:80]!r} is a text, and no number")
     components = {str(key): _number(value, f"{JSON}: {key}") for key, value in said.items()}
@@ -51,6 +53,10 @@ def _of_json(text: str) -> Grade:
     if len(components) > 1:
         raise BadReward(f"{JSON} has {len(components)} numbers, and none of them is called {KEY!r}")
     return Grade(next(iter(components.values())), components)
+
+
+def _is_storable(key: str) -> bool:
+    return "\0" not in key and not any("\ud800" <= letter <= "\udfff" for letter in key)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from acp.schema import (  # type: ignore[import-not-found]
     WriteTextFileResponse,
 )
 
+from adapters.harnesses.acp_driver.lines import part_of
 from adapters.harnesses.acp_driver.telling import Telling
 from adapters.harnesses.acp_driver.terminals import OUTPUT_MAX_BYTES, Terminal
 
@@ -77,8 +78,7 @@ class Client:
             raise RequestError.invalid_params({"details": f"{path} has more than {FILE_MAX_BYTES} bytes"})
         text = content.decode(errors="replace")
         if line is not None or limit is not None:
-            first = max((line or 1) - 1, 0)
-            text = "".join(text.splitlines(keepends=True)[first : None if limit is None else first + limit])
+            text = part_of(text, line, limit)
         return ReadTextFileResponse(content=text)
 
     async def write_text_file(self, path: str, content: str, **_: Any) -> Any:

@@ -7,10 +7,12 @@ import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 OUTPUT_MAX_BYTES = 1024 * 1024
 READ_WITHIN_S = 1.0
+NAMES = {number.value: number.name for number in signal.Signals}
 
 
 class Terminal:
@@ -49,7 +51,9 @@ class Terminal:
     def signal(self) -> str | None:
         """Return the signal that ended it."""
         code = self._process.returncode
-        return signal.Signals(-code).name if code is not None and code < 0 else None
+        if code is None or code >= 0:
+            return None
+        return NAMES.get(-code, f"signal {-code}")  # those between SIGRTMIN and SIGRTMAX have no names
 
     @property
     def is_over(self) -> bool:
@@ -64,7 +68,8 @@ class Terminal:
     def kill(self) -> None:
         """End it, and what it started."""
         if not self.is_over:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     async def _read(self) -> None:
         output = self._process.stdout

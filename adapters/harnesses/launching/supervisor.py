@@ -6,7 +6,7 @@ inherits what the command leaves behind, daemons too, and ends all of it before 
 asks it to stop. Without a receipt nothing is known of how the command ended.
 
 `look DIR` exits with 0 if nothing was run yet, 10 while something runs, 11 if it ended with a receipt and 12 if without one, 13 if DIR
-is not there. `close DIR` ends what a killed supervisor left, makes later launches impossible and removes DIR; 10 if something runs.
+is not there. `close DIR` ends what was left, makes later launches impossible and removes DIR; 10 if something runs.
 All of them exit with 16, and say why, if DIR is not as it was made.
 `part DIR NAME PATTERN OFFSET SIZE` copies so much of the last regular file that matches, by name, to DIR/NAME; 44 if there is none.
 
@@ -287,7 +287,7 @@ def descendants() -> list[int]:
 
 
 def end_marked(launch_id: bytes) -> None:
-    """Kill what a killed supervisor left: processes that carry its launch in their environment."""
+    """Kill what was left: processes that carry its launch in their environment."""
     mark, quiet, until = os.fsencode(MARK) + b"=" + launch_id, 0, time.monotonic() + ENDING_S
     while quiet < 3 and time.monotonic() < until:  # noqa: PLR2004  a process that becomes another shows no environment for a moment
         quiet += 1
@@ -414,10 +414,11 @@ def close(directory: str) -> int:
     """Remove DIR, whose name changes first: nobody can begin in there any more."""
     import shutil
 
-    closed = directory + ".closed"
+    closed, launch_id = directory + ".closed", os.fsencode(os.path.basename(directory))
     try:
         found = claim(directory)
     except FileNotFoundError:
+        end_marked(launch_id)
         shutil.rmtree(closed, ignore_errors=True)
         return 0
     if not found:
@@ -425,8 +426,7 @@ def close(directory: str) -> int:
     held, said = found
     if not said:
         os.write(held, b"- closed")
-    elif not os.path.exists(os.path.join(directory, "receipt.json")):
-        end_marked(said.partition(b" ")[0])
+    end_marked(launch_id)  # whatever its directory says: its command may have written that
     shutil.rmtree(closed, ignore_errors=True)
     os.rename(directory, closed)
     shutil.rmtree(closed, ignore_errors=True)

@@ -486,6 +486,14 @@ def test_a_server_in_the_sandbox_is_reached_by_its_loopback(tmp_path: Path) -> N
         ("FROM a AS b\nWORKDIR /x\nFROM --platform=linux/amd64 b\n", "/x"),
         ("FROM a AS b\nWORKDIR /x\nFROM c\n", None),
         ('FROM a\nWORKDIR "/with quotes"\n', "/with quotes"),
+        ("FROM a\r\nWORKDIR /x\r\n", "/x"),
+        ("FROM a\nWORKDIR /x\nRUN echo \\\nWORKDIR /y\n", "/x"),
+        ("FROM a\nWORKDIR /x/\\  \n# WORKDIR /z\ny\n", "/x/y"),
+        ("# escape=`\nFROM a\nRUN c`\nWORKDIR /x\nWORKDIR /y\\\n", "/y\\"),
+        ("FROM a\nWORKDIR /x\nRUN <<EOF bash\nWORKDIR /y\nEOF\n", "/x"),
+        ("FROM a\nCOPY <<-\"ONE\" <<'TWO' /y/\nFROM b\n\tONE\nWORKDIR /y\nTWO\nWORKDIR /x\n", "/x"),
+        ("FROM a\nRUN cat <<< EOF; echo $((1<<2))\nWORKDIR /x\n", "/x"),
+        ("FROM a\nWORKDIR //x\nWORKDIR ../../y\n", "/y"),
     ],
 )
 def test_where_a_dockerfile_ends_up(dockerfile: str, place: str | None) -> None:

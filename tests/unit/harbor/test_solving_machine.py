@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from actors.harness.core import OVERTIME_S
-from actors.harness.solving import MAX_STALE_TRIES, SolvingMachine, SolvingState
+from actors.harness.core import MAX_STALE_TRIES, OVERTIME_S
+from actors.harness.solving import SolvingMachine, SolvingState
 from schemas.config import ScriptedModel
 from schemas.events import (
     ActivationCompleted,

@@ -17,6 +17,7 @@ import pytest
 
 from adapters.harnesses.acp import reader
 from adapters.harnesses.acp_driver.hearing import Hearing
+from adapters.harnesses.acp_driver.lines import part_of
 from adapters.harnesses.acp_driver.telling import Telling, exit_code_in, text_in
 from adapters.harnesses.acp_driver.terminals import Terminal
 from adapters.harnesses.lines import LINE_MAX_BYTES
@@ -245,3 +246,42 @@ async def test_a_command_that_is_ended_with_what_it_started(tmp_path: Path) -> N
         assert (one.exit_code, one.signal) == (None, "SIGKILL")
         assert await until_gone(sleep)
         one.kill()
+
+
+async def test_a_command_that_a_signal_without_a_name_has_ended(tmp_path: Path) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        one = await started("kill -40 $$", tmp_path)
+        await one.wait()
+        assert (one.exit_code, one.signal) == (None, "signal 40")
+
+
+async def test_a_command_that_has_ended_unheard_is_ended(tmp_path: Path) -> None:
+    """It is gone for the kernel, and the loop has not been told so yet."""
+    async with asyncio.timeout(WITHIN_S):
+        one = await started("true", tmp_path)
+        hold_up_until_gone(one._process.pid)
+        one.kill()
+
+
+def hold_up_until_gone(pid: int) -> None:
+    """Keep the loop from hearing that a process has ended."""
+    until = time.monotonic() + 2
+    while time.monotonic() < until and Path(f"/proc/{pid}").exists():
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("line", "limit", "part"),
+    [
+        (None, None, "a\x0cb\nc\u2028d\r\ne"),
+        (2, 1, "c\u2028d\r\n"),
+        (3, None, "e"),
+        (None, 1, "a\x0cb\n"),
+        (0, 0, ""),
+        (-4, -4, ""),
+        (10**30, 5, ""),
+    ],
+)
+def test_lines_are_those_of_an_editor(line: int | None, limit: int | None, part: str) -> None:
+    """Form feeds, which stand in many sources, and the breaks of other scripts are part of a line."""
+    assert part_of("a\x0cb\nc\u2028d\r\ne", line, limit) == part

@@ -12,13 +12,16 @@ from typing import cast
 
 import pytest
 
+from actors.sandbox.launching import GoingLaunch
+from adapters.harnesses.base import Plan, Trace
 from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown
 from adapters.harnesses.launching import launch as the_launch
 from adapters.harnesses.launching.launch import Standing
+from adapters.harnesses.readers import LineReader
 from providers.sandboxes import BoxLost
 from providers.sandboxes.base import ExecResult
 from providers.sandboxes.control_groups import memory_hierarchy
-from tests.support.boxes import processes_with, provider_of, unique_sleep
+from tests.support.boxes import processes_with, provider_of, unique_sleep, until_gone
 from tests.support.launches import LIMITS, on_this_host, receipt_of, shell, until_printed
 
 
@@ -49,6 +52,41 @@ async def test_a_receipt_that_is_none(box: LaunchBox, spoil: str) -> None:
     await box.exec(f"cd {launch.directory}; {spoil}", key="k", timeout_s=10)
     with pytest.raises(LaunchUnknown):
         await launch.wait(20)
+
+
+@pytest.mark.parametrize("hides", ["", ": >claim", "rm -rf $PWD"])
+async def test_what_a_program_leaves_behind_a_receipt_of_its_own(box: LaunchBox, hides: str) -> None:
+    """It kills its supervisor, says that all went well, and goes on: that ends when the launch is closed, before anything follows."""
+    sleep, launch = unique_sleep(), Launch(box, "l1")
+    made_up = await receipt_of(box, shell("true"))
+    await launch.close()
+    forged = f"echo {shlex.quote(made_up.model_dump_json())} >receipt.json"
+    await launch.start(
+        shell(f"cd {launch.directory}; setsid {sleep} & until pgrep -x sleep; do :; done; {forged}; kill -9 $PPID")
+    )
+    assert await launch.wait(20) == made_up
+    assert processes_with(sleep)
+    if hides:
+        await box.exec(f"cd {launch.directory}; {hides}", key="k", timeout_s=10)
+    await launch.close()
+    assert await until_gone(sleep)
+
+
+async def test_a_receipt_whose_words_no_log_is_to_hold(box: LaunchBox) -> None:
+    """They are told, without what is no text."""
+    made_up = await receipt_of(box, shell("true"))
+    await Launch(box, "l1").close()
+    said = shlex.quote(made_up.replaced(launch_id="l2", error="odd\0 words").model_dump_json())
+    script = f"echo {said} >/tmp/gym-bus-launches/l2/receipt.json; kill -9 $PPID"
+    plan = Plan(
+        ("/bin/sh", "-c", script), {"PATH": "/usr/bin:/bin"}, (Trace("stdout", lambda: LineReader(lambda _: ())),)
+    )
+    going = await GoingLaunch.begun(box, plan, "l2", "/box", 30)
+    async with asyncio.timeout(20):
+        while not going.is_read:
+            await going.look()
+    assert going.receipt is not None
+    assert (await going.ended("asked", going.receipt)).stderr == "odd\ufffd words"
 
 
 @pytest.mark.parametrize("name", ["receipt.json.part", "receipt.json"])

@@ -28,6 +28,11 @@ def said(status: int, body: Any, **headers: str) -> Any:
         ({"answer": None, "messages": [{"role": "assistant", "content": "5"}]}, None),
         ({"messages": [{"role": "assistant", "content": "5"}, {"role": "tool", "content": "6"}]}, "5"),
         ({"messages": [{"role": "assistant", "content": [{"type": "text"}]}]}, None),
+        (
+            {"messages": [{"role": "assistant", "content": [{"text": "It is "}, {"image": 1}, {"text": "5"}]}]},
+            "It is 5",
+        ),
+        ({"messages": [{"role": "assistant", "content": {"text": "5"}}]}, None),
         ({"answer": "a\0b", "usage": {"whatever": 1}}, "a\ufffdb"),
     ],
 )

@@ -80,6 +80,34 @@ async def test_a_server_that_answers_in_a_stream_is_understood(tmp_path: Path) -
     assert seen == [("POST", None), ("POST", "s1"), ("POST", "s1"), ("DELETE", "s1")]
 
 
+def _in_lines(text: str) -> Response:
+    return Response(text.replace("{", "{\r\n ").replace(",", ",\r\n "), media_type="application/json")
+
+
+def _in_a_stream(text: str) -> Response:
+    """It says something else first, in whose words an answer's could be seen; its own takes several lines."""
+    note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "error", "result": "id"}}
+    data = text.replace(",", ",\ndata: ")
+    return Response(f"data: {json.dumps(note)}\n\nid: 7\ndata:{data}\n\n: and on\n", media_type="text/event-stream")
+
+
+@pytest.mark.parametrize("written", [_in_lines, _in_a_stream, lambda text: Response("\ufeff" + text)])
+async def test_an_answer_is_json_however_it_is_written(tmp_path: Path, written: Callable[[str], Response]) -> None:
+    """In lines as of Windows, with characters in its texts at which lines are broken elsewhere, or after other events."""
+
+    async def answer(request: Request) -> Response:
+        asked = json.loads(await request.body() or b"{}")
+        if "id" not in asked:
+            return Response(status_code=202)
+        tools = [{"name": "far", "description": "One\u2028two\x85three", "inputSchema": {}}]
+        result = {"tools": tools} if asked["method"] == "tools/list" else {"protocolVersion": "2025-06-18"}
+        return written(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}, ensure_ascii=False))
+
+    async with served(app_of(answer)) as url:
+        code, out, err = await checked(tmp_path, at(url))
+    assert (code, out) == (0, "begun\n"), err
+
+
 async def test_a_server_that_is_not_up_yet_is_waited_for(tmp_path: Path) -> None:
     double, away = McpDouble(), 3
 
