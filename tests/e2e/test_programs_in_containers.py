@@ -48,8 +48,8 @@ async def test_a_program_does_a_task_in_a_container(run: RealRun, image: str, na
     results = [json.loads(line) for line in (run.directory / "out/rollouts.jsonl").read_text().splitlines()]
     assert [row["reward"] for row in results] == [1.0]
     (launch,) = rows(run, "select * from launches")
-    assert (launch["state"], launch["exit_code"], launch["replies"]) == ("ended", 0, 3)
+    assert (launch["state"], launch["exit_code"], launch["replies"]) == ("ended", 0, script.replies)
     assert launch["tool_calls"] == len(script.commands)
-    assert sum("input" in body or "messages" in body for body in upstream.bodies) == 3
+    assert sum("input" in body or "messages" in body for body in upstream.bodies) == script.replies
     held = run.cli("doctor")
     assert held.returncode == 0, held.stdout
