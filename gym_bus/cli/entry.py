@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "sql": ("gym_bus.cli.sql:command", "Ask the projection of the log anything."),
     "bus": ("gym_bus.cli.bus:group", "Start, stop and look at the bus and its processes."),
     "gateway": ("gym_bus.cli.gateway:group", "Start, stop and look at the gateway by which agents call their model."),
+    "programs": ("gym_bus.cli.programs:group", "List, install and remove the programs of agents."),
     "dlq": ("gym_bus.cli.dlq:group", "List requests that nobody could finish, and try them again."),
     "doctor": ("gym_bus.cli.doctor:command", "Check processes, store and the log's invariants."),
 }

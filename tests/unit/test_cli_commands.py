@@ -41,6 +41,7 @@ SUBCOMMANDS = {
     "bus": ("up", "down", "status"),
     "gateway": ("up", "down", "status"),
     "dlq": ("list", "redrive"),
+    "programs": ("list", "install", "remove"),
     "session": ("say", "end", "show"),
 }
 

@@ -46,7 +46,7 @@ async def shared_with(
     ecosystems = {one.ecosystem for one in (*harness.packages[:1], *((package,) if package else ()))}
     node = await install(NODE, home) if "npm" in ecosystems else None
     if "pypi" in ecosystems:
-        python = python or _python_of("/usr/bin/python3")
+        python = python or python_of("/usr/bin/python3")
     shared: list[SharedDirectory] = []
     if harness.packages:
         is_own = package is not None and package.name == harness.packages[0].name
@@ -80,7 +80,8 @@ async def _with_python(harness: Harness, home: Path, brought: Path | None) -> tu
     )
 
 
-def _python_of(program: str) -> str:
+def python_of(program: str) -> str:
+    """Return the version of a Python of this host, as `3.11`; raises `InstallFailed`. Blocking."""
     try:
         told = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
