@@ -86,7 +86,7 @@ def _said(found: Any, path: Path_, values: dict[str, Any]) -> str:  # noqa: PLR0
             )
         case "union_tag_invalid":
             tag = str(found["ctx"]["tag"])
-            return f"no such type {tag!r}; {types_meant(tag, _tags(path).split(', '))}"
+            return f"no such type {tag!r}; {types_meant(tag, types_of(str(path[-1]) if path else ''))}"
         case "value_error" if isinstance(found["input"], dict) or _may_be_secret(found):  # about a part as a whole
             return plainly(found["msg"])
         case "literal_error" if found["loc"][-1] == "[key]":
@@ -181,14 +181,11 @@ def _step(values: Any, part: str | int) -> Any:
     return None
 
 
-def _tags(path: Path_) -> str:
-    field = RunConfig.model_fields.get(str(path[-1])) if path else None
-    tags = [
-        str(m.model_fields["type"].default)
-        for m in (models_in(field.annotation) if field else [])
-        if "type" in m.model_fields
-    ]
-    return ", ".join(tags)
+def types_of(part: str) -> list[str]:
+    """Return the types of a part of the configuration (`agent`, `model`, …) by name; none if it has no types."""
+    field = RunConfig.model_fields.get(part)
+    kinds = [kind for kind in (models_in(field.annotation) if field else []) if "type" in kind.model_fields]
+    return sorted(str(kind.model_fields["type"].default) for kind in kinds)
 
 
 def _all_keys(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from gym_bus.cli import completion
+from gym_bus.cli.completion import maybe_run_argument, run_argument
 from gym_bus.cli.lazy import CONTEXT, Group
 from gym_bus.cli.setup import data_dir_option, json_option
 
@@ -37,9 +39,18 @@ sandbox_key_option = click.option(
 
 @group.command()
 @config_option
-@click.argument("overrides", nargs=-1, metavar="[FOLDER] [KEY=VALUE]...")
-@click.option("--agent", metavar="NAME", help="Who does the tasks: codex, pi, …, or oracle and nop, which check them.")
-@click.option("--run-id", help="The run's name (default: made from the configuration and the time).")
+@click.argument("overrides", nargs=-1, metavar="[FOLDER] [KEY=VALUE]...", shell_complete=completion.overrides)
+@click.option(
+    "--agent",
+    metavar="NAME",
+    shell_complete=completion.agents,
+    help="Who does the tasks: codex, pi, …, or oracle and nop, which check them.",
+)
+@click.option(
+    "--run-id",
+    shell_complete=completion.runs,
+    help="The run's name (default: made from the configuration and the time).",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path, file_okay=False), help="Default: results/<run>.")
 @click.option("-m", "--model", help="The model's name at the backend (default: a scripted stand-in).")
 @click.option(
@@ -63,7 +74,13 @@ sandbox_key_option = click.option(
 @click.option(
     "--reasoning-gym", multiple=True, metavar="NAME", help="Tasks of a Reasoning Gym generator; may be repeated."
 )
-@click.option("-i", "--input", "input_path", help="Tasks of a JSON-lines file: questions and answers, or tests.")
+@click.option(
+    "-i",
+    "--input",
+    "input_path",
+    shell_complete=completion.files,
+    help="Tasks of a JSON-lines file: questions and answers, or tests.",
+)
 @click.option(
     "--unsafe-local", is_flag=True, help="Run tools as bare processes with your rights. Only for tasks you trust."
 )
@@ -102,7 +119,7 @@ def run(**options: Any) -> int:
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @json_option
 @data_dir_option
 def attach(run_id: str, as_json: bool, data_dir: Path | None) -> int:
@@ -117,7 +134,7 @@ def attach(run_id: str, as_json: bool, data_dir: Path | None) -> int:
 
 
 @group.command()
-@click.argument("run_id", metavar="[RUN]", required=False)
+@maybe_run_argument
 @json_option
 @data_dir_option
 def status(run_id: str | None, as_json: bool, data_dir: Path | None) -> int:
@@ -133,7 +150,7 @@ def status(run_id: str | None, as_json: bool, data_dir: Path | None) -> int:
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option("--reason", default="asked for on the command line", help="Kept in the log.")
 @json_option
 @data_dir_option
@@ -149,8 +166,8 @@ def cancel(run_id: str, reason: str, as_json: bool, data_dir: Path | None) -> in
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
-@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@run_argument
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...", shell_complete=completion.overrides)
 @config_option
 @key_option
 @sandbox_key_option
@@ -173,7 +190,7 @@ def resume(run_id: str, **options: Any) -> int:
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option("--rollout", "rollout_id", metavar="ID", help="Only this rollout, such as 0-0.")
 @click.option(
     "--out",

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from gym_bus import config as configs
-from gym_bus.config_errors import models_in, types_meant
+from gym_bus.config_errors import types_meant, types_of
 from gym_bus.config_text import Path_
 from gym_bus.errors import BadConfig
-from schemas.config import AgentConfig
 
 FLAGS: Final[Mapping[str, str]] = {
     "agent": "agent.type",
@@ -148,8 +147,8 @@ def with_folder(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def agent_types() -> list[str]:
-    """Return the types of agents that there are."""
-    return [str(kind.model_fields["type"].default) for kind in models_in(AgentConfig)]
+    """Return the types of agents that there are, by name."""
+    return types_of("agent")
 
 
 def agent_named(name: str) -> str:

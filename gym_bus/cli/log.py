@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from gym_bus.cli.completion import maybe_run_argument, run_argument
 from gym_bus.cli.lazy import CONTEXT, DETACHED, OK, Group
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for
 from gym_bus.cli.tables import as_words
@@ -36,7 +37,7 @@ def group() -> None:
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.argument("rollout_id", metavar="[ROLLOUT]", required=False)
 @click.option("--type", "type_", help="Only events of this type, such as tool_call_requested (a version may follow).")
 @click.option("--limit", type=click.IntRange(1), help="Only the first N.")
@@ -89,7 +90,7 @@ def _nothing_about(run_id: str, rollout_id: str | None = None) -> Exception:
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -149,7 +150,7 @@ def _check_type(wanted: str) -> None:
 
 
 @group.command()
-@click.argument("run_id", metavar="[RUN]", required=False)
+@maybe_run_argument
 @click.option("--from-start", is_flag=True, help="First what is there already (needs RUN).")
 @json_option
 @data_dir_option

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gym_bus.cli.completion import rollout_argument, run_argument
 from gym_bus.cli.lazy import CONTEXT, FAILED, OK, Group
 from gym_bus.cli.setup import data_dir_option, json_option, settings_for, up_and_connected
 
@@ -25,8 +26,8 @@ def group() -> None:
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
-@click.argument("rollout_id", metavar="ROLLOUT")
+@run_argument
+@rollout_argument
 @click.argument("words", metavar="WORDS")
 @click.option(
     "--activation",
@@ -63,8 +64,8 @@ def say(
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
-@click.argument("rollout_id", metavar="ROLLOUT")
+@run_argument
+@rollout_argument
 @json_option
 @data_dir_option
 def end(run_id: str, rollout_id: str, as_json: bool, data_dir: Path | None) -> int:
@@ -77,8 +78,8 @@ def end(run_id: str, rollout_id: str, as_json: bool, data_dir: Path | None) -> i
 
 
 @group.command()
-@click.argument("run_id", metavar="RUN")
-@click.argument("rollout_id", metavar="ROLLOUT")
+@run_argument
+@rollout_argument
 @json_option
 @data_dir_option
 def show(run_id: str, rollout_id: str, as_json: bool, data_dir: Path | None) -> int:
