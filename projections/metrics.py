@@ -126,13 +126,19 @@ def unbiased(n: int, wrong: int, k: int) -> float:
 
 
 def interval(observations: Sequence[float]) -> dict[str, Any] | None:
-    """Return the 95 % t interval of the mean of independent observations; None with fewer than two."""
+    """Return the 95 % t interval of the mean of independent observations; None with fewer than two.
+
+    Of observations that are all between 0 and 1, so is their mean: the interval is cut to that.
+    """
     n = len(observations)
     if n < 2:  # noqa: PLR2004  one observation says nothing about spread
         return None
     mean, error = fmean(observations), stdev(observations) / math.sqrt(n)
     half = t_quantile(n - 1) * error
-    return {"mean": mean, "low": mean - half, "high": mean + half, "standard_error": error, "observations": n}
+    low, high = mean - half, mean + half
+    if min(observations) >= 0 and max(observations) <= 1:
+        low, high = max(0.0, low), min(1.0, high)
+    return {"mean": mean, "low": low, "high": high, "standard_error": error, "observations": n}
 
 
 def t_quantile(freedom: int) -> float:

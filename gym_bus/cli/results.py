@@ -118,6 +118,6 @@ def _number(value: Any) -> str:
 
 
 def _mean(row: dict[str, Any]) -> str:
-    """Return the mean with half of its 95 % interval over tasks."""
+    """Return the mean with its 95 % interval over tasks."""
     text, interval = _number(row.get("mean_reward")), row.get("ci95_across_tasks")
-    return f"{text} ± {(interval['high'] - interval['low']) / 2:.3f}" if interval else text
+    return f"{text} [{interval['low']:.3f}, {interval['high']:.3f}]" if interval else text

@@ -115,7 +115,7 @@ def test_the_table_shows_every_count() -> None:
         "pass@1",
         "pass@2",
     ]
-    assert rows[1] == ["a", "1", "2", "2", "0", "0", "0", "0.500 ± 0.250", "0.500", "-"]
+    assert rows[1] == ["a", "1", "2", "2", "0", "0", "0", "0.500 [0.250, 0.750]", "0.500", "-"]
     assert [line[0] for line in rows[1:]] == ["a", "b", "all"]
 
 

@@ -72,9 +72,21 @@ def test_t_quantiles(freedom: int, value: float) -> None:
 
 def test_an_interval_needs_two_observations() -> None:
     assert interval([1.0]) is None
-    found = interval([0.0, 1.0])
+    found = interval([0.0, 2.0])
     assert found is not None
-    assert found["high"] - found["mean"] == pytest.approx(12.7062 * 0.5, abs=1e-3)
+    assert found["high"] - found["mean"] == pytest.approx(12.7062, abs=1e-3)
+    assert found["mean"] - found["low"] == pytest.approx(12.7062, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("observations", "low", "high"),
+    [([0.0, 1.0], 0.0, 1.0), ([1.0, 1.0, 0.5], 0.116, 1.0), ([0.5, 0.5], 0.5, 0.5), ([-0.1, 1.0], -6.538, 7.438)],
+)
+def test_an_interval_is_no_wider_than_the_scale(observations: list[float], low: float, high: float) -> None:
+    """Rewards between 0 and 1 have a mean between them; of others nothing is cut."""
+    found = interval(observations)
+    assert found is not None
+    assert (found["low"], found["high"]) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
 
 
 @pytest.mark.parametrize(
