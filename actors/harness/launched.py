@@ -69,7 +69,9 @@ class SettleCalls(Effect):
 
 
 NAMELESS: Final = "the agent's program has not told which session it was, and the next input must go on with it"
-MISNAMED: Final = "the agent's program calls its session by what is no name, and the next input must go on with it: {!r:.100}"
+MISNAMED: Final = (
+    "the agent's program calls its session by what is no name, and the next input must go on with it: {!r:.100}"
+)
 
 
 class Kept(Frozen):
