@@ -31,9 +31,10 @@ class Offered(Frozen):
 class SessionCore(Frozen):
     """What is known of any session, whose newest activation was asked for at `asked_at`, with `messages_asked` as what was new.
 
-    `offered` are inputs that came from outside and are not begun, `heard` the newest of all that came, by their events. `waits_since`
-    is when the last answer was there, `is_enough` says that nobody will give more. `evidence` is what it is closed with, as the event
-    `activation_id` stated. `files_request` is the event that asks for the files that are handed in; `refused` is why they cannot be.
+    `offered` are inputs that came from outside and are not begun, `crowded` those that came when there were enough of these, `heard`
+    the newest of all that came, by their events. `waits_since` is when the last answer was there, `is_enough` says that nobody will
+    give more. `evidence` is what it is closed with, as the event `activation_id` stated. `files_request` is the event that asks for the
+    files that are handed in; `refused` is why they cannot be.
     """
 
     request: SessionRequested
@@ -42,6 +43,7 @@ class SessionCore(Frozen):
     course: Course
     messages_asked: tuple[Message, ...] = ()
     offered: tuple[Offered, ...] = ()
+    crowded: tuple[tuple[str, int], ...] = ()
     heard: tuple[str, ...] = ()
     waits_since: datetime | None = None
     is_enough: bool = False

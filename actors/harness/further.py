@@ -21,8 +21,9 @@ from schemas.values import Message
 
 Cannot = Callable[[tuple[Message, ...]], str | None]
 OFFERED_MAX: Final = 16
-"""So many inputs may wait to be judged; what comes beyond is not heard."""
+"""So many inputs may wait to be judged; what comes beyond is refused."""
 
+CROWDED: Final = f"{OFFERED_MAX} inputs wait to be judged already: give it again"
 HEARD_MAX: Final = 1024
 """An event may be heard more than once; of so many it is known."""
 
@@ -31,18 +32,13 @@ def note(state: Core, event: Envelope) -> Core:
     """Fold what was said of further inputs."""
     data = event.data
     match data:
-        case ActivationAsked() if event.event_id not in state.heard and len(state.offered) < OFFERED_MAX:
-            given = Offered(
-                asked_id=event.event_id,
-                activation=data.activation,
-                fingerprint=data.fingerprint,
-                messages=data.messages,
-            )
-            is_taken = not isinstance(state.course.judged(given.activation, given.fingerprint), Begin | Refused)
-            heard = (*state.heard, event.event_id)[-HEARD_MAX:]
-            return state.replaced(heard=heard, offered=state.offered if is_taken else (*state.offered, given))
+        case ActivationAsked() if event.event_id not in state.heard:
+            return _offered(state, event.event_id, data)
         case ActivationRefused():
-            return state.replaced(offered=tuple(one for one in state.offered if one.asked_id != data.asked_id))
+            return state.replaced(
+                offered=tuple(one for one in state.offered if one.asked_id != data.asked_id),
+                crowded=tuple(one for one in state.crowded if one[0] != data.asked_id),
+            )
         case SessionEndAsked():
             return state.replaced(is_enough=True)
         case InputEnded() if state.course.is_between and state.evidence is None:
@@ -50,6 +46,17 @@ def note(state: Core, event: Envelope) -> Core:
             return state.replaced(is_enough=True, evidence=state.course.whole(answer) if answer else None)
         case _:
             return state
+
+
+def _offered(state: Core, asked_id: str, data: ActivationAsked) -> Core:
+    """Note an input that came from outside, unless it is taken by now."""
+    given = Offered(asked_id=asked_id, activation=data.activation, fingerprint=data.fingerprint, messages=data.messages)
+    heard = state.replaced(heard=(*state.heard, asked_id)[-HEARD_MAX:])
+    if not isinstance(state.course.judged(given.activation, given.fingerprint), Begin | Refused):
+        return heard
+    if len(state.offered) < OFFERED_MAX:
+        return heard.replaced(offered=(*state.offered, given))
+    return heard.replaced(crowded=(*state.crowded, (asked_id, given.activation))[-HEARD_MAX:])
 
 
 def begun(state: Core, event: Envelope, data: ActivationStarted) -> Core:
@@ -65,11 +72,11 @@ def begun(state: Core, event: Envelope, data: ActivationStarted) -> Core:
 
 def refusals(state: SessionCore, cannot: Cannot = lambda _: None) -> Sequence[Draft]:
     """State what is not taken of the inputs that were given; `cannot` says why the agent could not deal with one."""
-    return [
-        Draft(ActivationRefused(asked_id=one.asked_id, activation=one.activation, reason=reason), one.asked_id)
-        for one in state.offered
-        if (reason := _why_not(state, one, cannot))
+    refused = [
+        (one.asked_id, one.activation, reason) for one in state.offered if (reason := _why_not(state, one, cannot))
     ]
+    refused += [(*one, CROWDED) for one in state.crowded]
+    return [Draft(ActivationRefused(asked_id=of, activation=number, reason=why), of) for of, number, why in refused]
 
 
 def _why_not(state: SessionCore, given: Offered, cannot: Cannot) -> str | None:

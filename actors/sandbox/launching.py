@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Recei
 from adapters.harnesses.running import Following, begin, written_before
 from adapters.harnesses.table import harness_of
 from adapters.harnesses.told import size_of, told
+from adapters.harnesses.trajectory import Item
 from gym_bus.errors import GymBusError, Permanent
 from gym_bus.event_log import Draft
 from gym_bus.runtime.drive import Drive, Outcome
@@ -88,19 +89,19 @@ class GoingLaunch:
             self.receipt = await self.launch.wait(self.pause_s)
         piece = await self.first.next_piece()
         if piece is not None:
-            self._keep(map(told, piece))
+            await self._keep(piece)
             self.pause_s = LOOK_FIRST_S
         elif self.receipt is not None:
-            self._keep(map(told, await self.first.rest()))
+            await self._keep(await self.first.rest())
             for other in self.others:
-                self.asides += [item for item in map(told, await other.rest()) if item.kind in ASIDES]
+                self.asides += [item for item in await _all_told(await other.rest()) if item.kind in ASIDES]
             self.is_read = True
         else:
             self.pause_s = min(2 * self.pause_s, LOOK_MAX_S)
 
-    def _keep(self, items: Iterable[ToldItem]) -> None:
+    async def _keep(self, items: Sequence[Item]) -> None:
         """Keep what is to be told, so much that a log can hold it; that there was more is told at the end."""
-        for item in items:
+        for item in await _all_told(items):
             self.chars += size_of(item) + ITEM_CHARS
             if self.chars > TOLD_MAX_CHARS:
                 self.first.is_cut = True
@@ -204,6 +205,13 @@ class LaunchHandlers:
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""
         return {FollowLaunch: self.follow}
+
+
+async def _all_told(items: Sequence[Item]) -> list[ToldItem]:
+    """Return items as the log keeps them; many are written in a thread, so that they hold up nobody else."""
+    if len(items) <= ITEMS_AT_ONCE:
+        return list(map(told, items))
+    return await asyncio.to_thread(lambda: list(map(told, items)))
 
 
 def _failure_of(error: Permanent) -> Failure:

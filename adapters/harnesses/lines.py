@@ -45,6 +45,8 @@ class JsonLines:
         """Yield the records that are whole now."""
         *whole, rest = content.split(b"\n")
         for line in whole:
+            if not line and not self._size:
+                continue
             self._add(line)
             if (record := self._ended()) is not None:
                 yield record

@@ -28,6 +28,8 @@ UNPREPARED: Final = 3
 TAIL_BYTES: Final = 512
 """So much of what was read last has to be in its place for a file to be the one that was read."""
 REPLACED_MAX: Final = 100
+AT_ONCE_BYTES: Final = 8 * 1024
+"""What is longer is understood in a thread: a MiB may hold half a million lines, and others wait meanwhile."""
 
 
 async def begin(
@@ -146,16 +148,16 @@ class Following:
             return None
         self._is_doubtful = False
         if content is None:
-            return self._begun_anew()
-        return self._understood(content, TRACE_MAX_BYTES) if content else None
+            return await self._begun_anew()
+        return await self._understood(content, TRACE_MAX_BYTES) if content else None
 
     async def rest(self) -> list[Item]:
         """Return all that is left when the launch has ended."""
         limit = DOCUMENT_MAX_BYTES if self._trace.is_document else TRACE_MAX_BYTES
         items: list[Item] = []
         while not self.is_cut and (content := await self._read()) != b"":
-            items += self._begun_anew() if content is None else self._understood(content, limit)
-        return items + self.reader.end()
+            items += await (self._begun_anew() if content is None else self._understood(content, limit))
+        return items + await self._end()
 
     async def _read(self) -> bytes | None:
         """Return what follows what was read, None if that is not there any more."""
@@ -163,19 +165,24 @@ class Following:
         content = await self._launch.read(self._trace.where, offset - len(tail), max_bytes=READ_MAX_BYTES)
         return content[len(tail) :] if content.startswith(tail) else None
 
-    def _understood(self, content: bytes, limit: int) -> list[Item]:
+    async def _understood(self, content: bytes, limit: int) -> list[Item]:
         tail = b"" if self._trace.is_document else (self._place.tail + content)[-TAIL_BYTES:]
         self._place = Place(self._place.offset + len(content), tail)
         self._size += len(content)
         self.is_cut = self._size >= limit
-        return self.reader.feed(content)
+        if len(content) <= AT_ONCE_BYTES:
+            return self.reader.feed(content)
+        return await asyncio.to_thread(self.reader.feed, content)
 
-    def _begun_anew(self) -> list[Item]:
+    async def _end(self) -> list[Item]:
+        return await asyncio.to_thread(self.reader.end) if self._trace.is_document else self.reader.end()
+
+    async def _begun_anew(self) -> list[Item]:
         """Return what the file that is no more ended in; the next piece is the new one's first."""
         self._place = Place()
         self.reader.faults.replaced += 1
         self.is_cut = self.reader.faults.replaced >= REPLACED_MAX
-        return self.reader.end()
+        return await self._end()
 
 
 @dataclass(frozen=True, slots=True)

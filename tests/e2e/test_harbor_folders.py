@@ -30,7 +30,7 @@ from schemas.events import (
 )
 from tests.e2e.test_agent_programs import MODELS, model_at
 from tests.support.engine import needs_engine, python_image
-from tests.support.model_script import ModelScript, call_of
+from tests.support.model_script import ModelScript, backend_for, call_of
 from tests.support.real_run import REPOSITORY, RealRun
 
 pytestmark = needs_engine
@@ -220,7 +220,7 @@ async def test_a_program_does_a_task_with_a_server_of_tools(tmp_path: Path, name
 
     Where it cannot be started no model is asked, and that is no reward; the failure says which it was, and why.
     """
-    run, dialect = RealRun(tmp_path, PROGRAMS), HARNESSES[name].dialect
+    run, dialect = RealRun(tmp_path, PROGRAMS), backend_for(HARNESSES[name].dialect)
     shutil.copytree(FOLDERS / "mcp", tmp_path / "tasks/good")
     shutil.copytree(FOLDERS / "mcp", tmp_path / "tasks/without")
     (tmp_path / "tasks/without/task.toml").write_text(

@@ -107,6 +107,26 @@ def test_what_no_program_can_be_given_is_refused(messages: Any, reason: str) -> 
     assert [type(event) for event in case.given(("no", refused), ("fits", asked())).decided] == [ActivationStarted]
 
 
+def test_everybody_who_gives_one_hears_what_becomes_of_it() -> None:
+    """Also of a crowd, whose words a new owner finds in the log at once: one is taken, the same words with it, the rest refused."""
+    said = [(Message(role="user", content=f"I am {n}."),) for n in range(40)]
+    case = waiting().given(
+        *((f"said{n}", asked(messages=words)) for n, words in enumerate(said)), ("same", asked(messages=said[0]))
+    )
+    refused: list[str] = []
+    for _ in range(50):
+        decided = case.decided
+        if isinstance(decided[0], LaunchRequested):
+            break
+        refused += [event.asked_id for event in decided if isinstance(event, ActivationRefused)]
+        case = case.given(*((f"{event.TYPE}{len(refused)}{n}", event) for n, event in enumerate(decided)))
+    assert case.state.course.current == 2
+    answered = {"same", "said0", *refused}
+    assert answered == {"same", *(f"said{n}" for n in range(40))}
+    assert len(refused) == len(set(refused))
+    assert (case.state.offered, case.state.crowded) == ((), ())
+
+
 def test_what_is_heard_twice_is_refused_once() -> None:
     """By live delivery, and out of the log."""
     case = waiting().given(("said", asked(3)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable
 from typing import Any, cast
@@ -135,3 +136,23 @@ async def test_what_is_replaced_without_end_is_cut() -> None:
     assert await reads.rest() == []
     assert reads.is_cut
     assert reads.reader.faults.replaced == REPLACED_MAX
+
+
+@pytest.mark.parametrize("line", [b"{}\n", b"x\n", b'{"text": "a"}\n'])
+async def test_many_short_lines_hold_up_nobody(line: bytes) -> None:
+    """A MiB of them is understood beside whatever else its process has to do: to say that it is alive, before all."""
+    turns, launch = 0, FileLaunch()
+    launch.content = line * (1024 * 1024 // len(line))
+    followed = following(launch)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0.001)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(others())
+        await followed.next_piece()
+        task.cancel()
+    assert turns > 10
