@@ -101,12 +101,11 @@ class _Output:
     def __init__(self) -> None:
         self._last: str | None = None
         self._is_over = False
+        self._is_doubted = False
 
     def interpret(self, record: Record) -> Iterable[Item] | None:  # noqa: PLR0911  one return a kind
         if self._is_over:
-            return [
-                complaint("something was told after the result, so not all of it was told by the worker", is_final=True)
-            ]
+            return self._too_late()
         match record["type"]:
             case "session":
                 return [SessionNamed(str(record["id"]))]
@@ -124,6 +123,13 @@ class _Output:
                 return [complaint(str(record["message"]), is_final=True)]
             case _:
                 return None
+
+    def _too_late(self) -> list[Item]:
+        if self._is_doubted:
+            return []
+        self._is_doubted = True
+        message = "something was told after the result, so not all of it was told by the worker"
+        return [complaint(message, is_final=True)]
 
     def _reply(self, record: Record) -> list[Item]:
         texts, calls = [str(text) for text in record["texts"]], record["calls"]
