@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -39,6 +40,8 @@ Config = dict[str, JsonValue]
 KNOWN_AS: Final = {"timeout": "timeout_s", "mcp_timeout": "mcp_timeout_s"}
 """What others call the same."""
 VERSION: Final = r"^[0-9][A-Za-z0-9.+!_-]*$"
+NPM_VERSION: Final = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
+"""What is shorter, or has an `x`, is whatever version fits."""
 
 
 class HarnessAgent(Tagged):
@@ -291,6 +294,13 @@ class AgentPackage(Frozen):
         pattern=r"^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?$", max_length=214
     )
     version: str = Field(pattern=VERSION, max_length=128)
+
+    @model_validator(mode="after")
+    def _is_exact(self) -> AgentPackage:
+        if self.ecosystem == "npm" and not NPM_VERSION.fullmatch(self.version):
+            msg = f"{self.version!r} is no exact version of a package of npm: want one such as 1.20.3"
+            raise ValueError(msg)
+        return self
 
 
 SECRET_WORDS: Final = ("{base_url}", "{token}")

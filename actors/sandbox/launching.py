@@ -84,9 +84,12 @@ class GoingLaunch:
         return cls(launch, first, others)
 
     async def look(self) -> None:
-        """Wait a while or until it has ended, and take in a piece of what it has written; raises `LaunchUnknown`, `BoxLost`."""
+        """Wait a while or until it has ended, and take in a piece of what it has written; raises `LaunchUnknown`, `BoxLost`.
+
+        One that writes faster than that is not waited for.
+        """
         if self.receipt is None:
-            self.receipt = await self.launch.wait(self.pause_s)
+            self.receipt = await self.launch.wait(0 if self.first.is_behind else self.pause_s)
         piece = await self.first.next_piece()
         if piece is not None:
             await self._keep(piece)

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import ValidationError
+
 from adapters.harnesses.base import Activation, SystemPrompt, ToolCommand, Unsupported, plan_for
 from adapters.harnesses.installing import node_binary
 from adapters.harnesses.installing.pins import PLACES
@@ -164,7 +166,11 @@ def package_of(agent: Program) -> AgentPackage | None:
     (package,) = harness.packages
     if agent.version == package.version:
         return None
-    return AgentPackage(ecosystem=package.ecosystem, name=package.name, version=agent.version)
+    try:
+        return AgentPackage(ecosystem=package.ecosystem, name=package.name, version=agent.version)
+    except ValidationError as error:
+        msg = f"{agent.type} cannot be run in the version {agent.version!r}: want one such as {package.version}"
+        raise Unsupported(msg) from error
 
 
 def _own(server: tasks.McpServer, timeout_s: float, variables: dict[str, str]) -> Server:

@@ -43,6 +43,9 @@ WITHHOLDABLE: Final = {
 }
 """Tools, and the feature without which they are not offered."""
 WHERE_ITS_MODEL_IS: Final = (("model",), ("model_provider",), ("model_providers", "gym_bus"), ("profile",))
+WORDS: Final = ("developer_instructions", "model_instructions_file")
+"""Where a run's and a task's words for the system prompt are."""
+INTEGERS: Final = range(-(2**63), 2**63)
 PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 SILENT: Final = frozenset({"turn_context", "world_state"})
 SILENT_EVENTS: Final = frozenset(
@@ -114,7 +117,10 @@ def _config(activation: Activation, home: str) -> str:
 
 def _added(activation: Activation) -> Iterable[str]:
     """Yield the arguments that add to config.toml; raises `Unsupported` for what they cannot."""
-    merged({}, activation.config, (*WHERE_ITS_MODEL_IS, *(("mcp_servers", server.name) for server in activation.mcp)))
+    kept = [*WHERE_ITS_MODEL_IS, *(("mcp_servers", server.name) for server in activation.mcp)]
+    kept += [("features", WITHHOLDABLE[tool]) for tool in activation.withheld]
+    kept += [(name,) for name in WORDS if activation.system_prompt]
+    merged({}, activation.config, kept)
     for path, value in leaves(activation.config):
         if bad := next((key for key in path if not PLAIN_KEY.fullmatch(key)), None):
             raise Unsupported(
@@ -124,8 +130,11 @@ def _added(activation: Activation) -> Iterable[str]:
 
 
 def _value(value: Any) -> str:
-    """Return TOML for a JSON value; raises `Unsupported` for null, which it has not."""
+    """Return TOML for a JSON value; raises `Unsupported` for null, and longer numbers, which it has not."""
     match value:
+        case int() if value not in INTEGERS:
+            msg = f"codex_agent cannot be given {value} in extra_config: its configuration has whole numbers of 64 bits"
+            raise Unsupported(msg)
         case bool() | int() | float():
             return json.dumps(value)
         case str():

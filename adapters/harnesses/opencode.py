@@ -35,8 +35,11 @@ from adapters.harnesses.trajectory import (
 TOOLS: Final = ("bash", "edit", "glob", "grep", "read", "skill", "task", "todowrite", "webfetch", "write")
 WHERE_ITS_MODEL_IS: Final = (
     ("model",), ("small_model",), ("enabled_providers",), ("disabled_providers",),
-    ("provider", "gym_bus", "npm"), ("provider", "gym_bus", "options"),
+    ("provider", "gym_bus", "npm"), ("provider", "gym_bus", "options"), ("provider", "gym_bus", "api"),
+    ("provider", "gym_bus", "models", "*", "provider"), ("agent", "*", "model"), ("mode", "*", "model"),
 )  # fmt: skip
+RULES: Final = ("permission", "tools")
+"""Where it is said which tools the model is offered: for all, and for each agent."""
 SWITCHES: Final = (
     "DISABLE_MODELS_FETCH", "DISABLE_AUTOUPDATE", "DISABLE_LSP_DOWNLOAD", "DISABLE_DEFAULT_PLUGINS", "DISABLE_SHARE",
     "DISABLE_AUTOCOMPACT", "DISABLE_PRUNE",
@@ -98,8 +101,19 @@ def _config(activation: Activation, agent: str) -> Record:
         config["agent"] = {agent: {"prompt": activation.system_prompt.text}}
     if activation.mcp:
         config["mcp"] = {server.name: _server(server) for server in activation.mcp}
-    kept = (*WHERE_ITS_MODEL_IS, *(("mcp", name) for name in _named_alike(activation)))
-    return merged(config, activation.config, kept)
+    return merged(config, activation.config, _kept(activation, agent))
+
+
+def _kept(activation: Activation, agent: str) -> Iterable[tuple[str, ...]]:
+    """Yield what a run's addition cannot say: if it withholds tools, no rules; if it has words for the system prompt, no others."""
+    yield from WHERE_ITS_MODEL_IS
+    yield from (("mcp", name) for name in (*_named_alike(activation), *(server.name for server in activation.mcp)))
+    if activation.withheld:
+        yield from ((rules,) for rules in RULES)
+        yield from ((kind, "*", rules) for kind in ("agent", "mode") for rules in RULES)
+    if activation.system_prompt:
+        yield from ((kind, agent, "prompt") for kind in ("agent", "mode"))
+        yield ("default_agent",)
 
 
 def _named_alike(activation: Activation) -> list[str]:

@@ -55,7 +55,8 @@ def outcome(  # noqa: PLR0911  one return a case
     """Return what a session is to be closed with; see `Harness.is_worker`.
 
     What the program tells of itself lies in files that the agent can write: it can make an end a failure, and never one of the model's,
-    nor an outage an end. Whether the model answered is the gateway's word (`settled`).
+    nor an outage an end. A worker's result that it forged ends it with what there is then, as the model could by saying so. Whether the
+    model answered is the gateway's word (`settled`).
     """
     seen, answered = seen.with_items(ended.asides), settled.completed + settled.recalled
     if not ended.is_clean:

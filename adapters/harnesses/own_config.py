@@ -9,7 +9,7 @@ from adapters.harnesses.base import Unsupported
 
 Json = dict[str, Any]
 Path = tuple[str, ...]
-"""The keys that lead to a place of a configuration."""
+"""The keys that lead to a place of a configuration; `*` is any key, and any place in a list."""
 
 
 def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any], kept: Iterable[Path]) -> Json:
@@ -20,20 +20,23 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any], kept: Iterable[Pa
     """
     for path in kept:
         if is_said(theirs, path):
-            msg = f"its configuration cannot say {'.'.join(path)!r}: where the model is, and which tools its task offers, is the run's"
+            msg = (
+                f"its configuration cannot say {'.'.join(path)!r}: where the model is, which tools its task offers, and what the run"
+                " says of words and tools, is the run's"
+            )
             raise Unsupported(msg)
     return _merged(dict(ours), theirs)
 
 
 def is_said(config: Any, path: Path) -> bool:
     """Say whether a configuration says something at a path, or instead of what it leads through."""
-    for key in path:
-        if not isinstance(config, Mapping):
-            return True
-        if key not in config:
-            return False
-        config = config[key]
-    return True
+    if not path:
+        return True
+    if path[0] == "*" and isinstance(config, Mapping | list):
+        return any(is_said(one, path[1:]) for one in (config.values() if isinstance(config, Mapping) else config))
+    if not isinstance(config, Mapping):
+        return True
+    return path[0] in config and is_said(config[path[0]], path[1:])
 
 
 def leaves(config: Mapping[str, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:

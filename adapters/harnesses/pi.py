@@ -48,7 +48,9 @@ SETTINGS: Final = json.dumps(
     }
 )
 PROVIDER: Final = "gym_bus"
-WHERE_ITS_MODEL_IS: Final = tuple(("providers", PROVIDER, name) for name in ("baseUrl", "api", "apiKey"))
+WHERE_ITS_MODEL_IS: Final = tuple(
+    ("providers", PROVIDER, *place, name) for place in ((), ("models", "*")) for name in ("baseUrl", "api", "apiKey")
+)
 
 
 def plan(activation: Activation) -> Plan:

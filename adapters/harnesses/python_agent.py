@@ -30,7 +30,21 @@ WORKER_PACKAGE: Final = "adapters.harnesses.python_worker"
 MODULES: Final = ("__init__", "replies", "runner", "telling", "work")
 CARRIED: Final = "gym_bus_worker"
 """What it is called in the machine, where an agent may have a package called as ours is."""
-START: Final = f"import sys\n\nfrom {CARRIED}.runner import start\n\nstart(sys.argv[1], sys.argv[2:])\n"
+START: Final = f"""
+import os
+import sys
+
+if __name__ == "__main__":  # multiprocessing reads this once more in a child
+    if sys.version_info < (3, 9):
+        sys.exit("error: %s is Python %d.%d, and python_agent needs 3.9 or newer" % (sys.executable, *sys.version_info[:2]))
+    theirs = [os.path.abspath(place) for place in os.environ["PYTHONPATH"].split(":") if place]
+    both, sys.path[:] = sys.path[:], [place for place in sys.path if place not in theirs]
+    from {CARRIED}.runner import start
+
+    sys.path[:] = both
+    start(sys.argv[1], sys.argv[2:])
+"""
+"""What needs Python's own modules finds those, whatever the agent's are called."""
 
 
 def plan(agent: PythonAgent, activation: Activation) -> Plan:
@@ -55,15 +69,20 @@ def plan(agent: PythonAgent, activation: Activation) -> Plan:
         for name in MODULES
     }
     variables = {
-        "PYTHONPATH": ":".join((home, *agent.python_path)),
+        "PYTHONPATH": ":".join(agent.python_path),
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONUNBUFFERED": "1",
     }
     return Plan(
-        argv=(agent.python or activation.python, f"{home}/start.py", f"{home}/said.json", *activation.extra_args),
+        argv=(
+            agent.python or activation.python,
+            f"{home}/{CARRIED}_start.py",
+            f"{home}/said.json",
+            *activation.extra_args,
+        ),
         environment=environment_of(activation, variables),
         traces=(Trace("stdout", reader),),
-        files={**modules, f"{home}/start.py": START, f"{home}/said.json": json.dumps(said)},
+        files={**modules, f"{home}/{CARRIED}_start.py": START, f"{home}/said.json": json.dumps(said)},
         stdin=activation.prompt,
     )
 
@@ -74,12 +93,19 @@ def reader() -> LineReader:
 
 
 class _Output:
-    """What the function returns is told as the last words, unless the model's own are the same."""
+    """What the function returns is told as the last words, unless the model's own are the same.
+
+    The worker tells nothing after its result. Where something follows, somebody else wrote one of the two: then there is none.
+    """
 
     def __init__(self) -> None:
         self._last: str | None = None
+        self._is_over = False
+        self._is_doubted = False
 
     def interpret(self, record: Record) -> Iterable[Item] | None:  # noqa: PLR0911  one return a kind
+        if self._is_over:
+            return self._too_late()
         match record["type"]:
             case "session":
                 return [SessionNamed(str(record["id"]))]
@@ -98,6 +124,13 @@ class _Output:
             case _:
                 return None
 
+    def _too_late(self) -> list[Item]:
+        if self._is_doubted:
+            return []
+        self._is_doubted = True
+        message = "something was told after the result, so not all of it was told by the worker"
+        return [complaint(message, is_final=True)]
+
     def _reply(self, record: Record) -> list[Item]:
         texts, calls = [str(text) for text in record["texts"]], record["calls"]
         self._last = texts[-1] if texts and not calls else None
@@ -111,6 +144,7 @@ class _Output:
 
     def _finished(self, record: Record) -> list[Item]:
         answer = record["answer"]
+        self._is_over = True
         new = answer is not None and answer != self._last
         return [*([Said("assistant", str(answer))] if new else []), Finished("returned")]
 

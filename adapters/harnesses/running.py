@@ -121,13 +121,14 @@ class Following:
     """Reads one trace of a launch as it grows. `is_cut` if it grew beyond what is read of it, 256 MiB.
 
     A file that was written anew, or another one that matches now, is read from its beginning, and counted in `reader.faults`: what
-    the one before it held beyond what was read is lost.
+    the one before it held beyond what was read is lost. `is_behind` says that the last piece was a whole one: more may be there.
     """
 
     def __init__(self, launch: Launch, trace: Trace, place: Place | None = None) -> None:
         """Begin at its beginning, or at `place`; whoever takes over does so as well."""
         self.reader: Reader = trace.reader()
         self.is_cut = False
+        self.is_behind = False
         self._launch = launch
         self._trace = trace
         self._place = place or Place()
@@ -163,6 +164,7 @@ class Following:
         """Return what follows what was read, None if that is not there any more."""
         offset, tail = self._place.offset, self._place.tail
         content = await self._launch.read(self._trace.where, offset - len(tail), max_bytes=READ_MAX_BYTES)
+        self.is_behind = len(content) == READ_MAX_BYTES
         return content[len(tail) :] if content.startswith(tail) else None
 
     async def _understood(self, content: bytes, limit: int) -> list[Item]:

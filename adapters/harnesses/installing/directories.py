@@ -78,7 +78,10 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A package that a run's configuration names, in exactly this version. What it depends on is what there is when it is installed."""
+    """A package that a run's configuration names, in exactly this version. What it depends on is what there is when it is installed.
+
+    What is in `left_out` is removed if it is there.
+    """
 
     name: str
     ecosystem: Literal["npm", "pypi"]
@@ -197,7 +200,7 @@ async def _make(wanted: Wanted, place: Path, node: Path | None) -> None:
         command, environment = _command(wanted, node, part)
         await _run(wanted.name, command, environment, part)
         for name in wanted.left_out:
-            (part / name).unlink()
+            (part / name).unlink(missing_ok=isinstance(wanted, Chosen))  # another version may not have it
         await asyncio.to_thread(_open_up, part)
         if place.exists():  # without a marker: nobody was shown it
             await asyncio.to_thread(remove_tree, place)

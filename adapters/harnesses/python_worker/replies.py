@@ -28,50 +28,61 @@ def told_reply(response: Any) -> Json:
 
 
 def _of_chat(plain: Json) -> Json:
-    message = (plain["choices"] or [{}])[0].get("message") or {}
+    (message,) = _objects([choice.get("message") for choice in _objects(plain["choices"])[:1]]) or [{}]
     calls = [
-        {"id": call["id"], "name": call["function"]["name"], "arguments": call["function"]["arguments"]}
-        for call in message.get("tool_calls") or ()
-        if "function" in call
+        {"id": call.get("id"), "name": wanted.get("name"), "arguments": wanted.get(what)}
+        for call in _objects(message.get("tool_calls"))
+        for kind, what in (("function", "arguments"), ("custom", "input"))
+        for wanted in _objects([call.get(kind)])
     ]
-    thoughts = [message[name] for name in ("reasoning_content", "reasoning") if isinstance(message.get(name), str)]
-    return {"texts": [message["content"]] if message.get("content") else [], "thoughts": thoughts[:1], "calls": calls}
+    thoughts = _words(message.get("reasoning_content")) or _words(message.get("reasoning"))
+    return {
+        "texts": _words(message.get("content")) + _words(message.get("refusal")),
+        "thoughts": thoughts,
+        "calls": calls,
+    }
 
 
 def _of_responses(plain: Json) -> Json:
-    items = [item for item in plain["output"] if isinstance(item, dict)]
-    texts = [
-        part["text"]
-        for item in items
-        if item.get("type") == "message"
-        for part in item.get("content") or ()
-        if part.get("type") == "output_text"
-    ]
-    thoughts = [
-        part["text"]
-        for item in items
-        if item.get("type") == "reasoning"
-        for part in (*(item.get("content") or ()), *(item.get("summary") or ()))
-    ]
-    calls = [
-        {"id": item["call_id"], "name": item["name"], "arguments": item["arguments"]}
-        for item in items
-        if item.get("type") == "function_call"
-    ]
+    texts, thoughts, calls = [], [], []
+    for item in _objects(plain["output"]):
+        kind = item.get("type")
+        if kind == "message":
+            texts += _words(item.get("content"))
+        elif kind == "reasoning":
+            thoughts += _words(item.get("content")) + _words(item.get("summary"))
+        elif kind in {"function_call", "custom_tool_call"}:
+            arguments = item.get("arguments" if kind == "function_call" else "input")
+            calls.append({"id": item.get("call_id"), "name": item.get("name"), "arguments": arguments})
     return {"texts": texts, "thoughts": thoughts, "calls": calls}
 
 
 def _of_messages(plain: Json) -> Json:
-    parts = [part for part in plain["content"] if isinstance(part, dict)]
+    parts = _objects(plain["content"])
     return {
-        "texts": [part["text"] for part in parts if part.get("type") == "text"],
-        "thoughts": [part["thinking"] for part in parts if part.get("type") == "thinking"],
+        "texts": [words for part in parts if part.get("type") == "text" for words in _words(part.get("text"))],
+        "thoughts": [
+            words for part in parts if part.get("type") == "thinking" for words in _words(part.get("thinking"))
+        ],
         "calls": [
-            {"id": part["id"], "name": part["name"], "arguments": part["input"]}
+            {"id": part.get("id"), "name": part.get("name"), "arguments": part.get("input")}
             for part in parts
             if part.get("type") == "tool_use"
         ],
     }
+
+
+def _objects(values: Any) -> list[Json]:
+    """Return those of a list that are objects."""
+    return [one for one in values if isinstance(one, dict)] if isinstance(values, (list, tuple)) else []
+
+
+def _words(content: Any) -> list[str]:
+    """Return what is said: a text, or the texts of a list of parts. What is refused is said, too."""
+    if isinstance(content, str):
+        return [content] if content else []
+    said = (part.get("text") or part.get("refusal") for part in _objects(content))
+    return [words for words in said if isinstance(words, str)]
 
 
 def _counts(usage: Json) -> Json:

@@ -7,8 +7,9 @@ import os
 import shlex
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +19,7 @@ from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown
 from adapters.harnesses.launching import launch as the_launch
 from adapters.harnesses.launching.launch import Standing
 from adapters.harnesses.readers import LineReader
+from adapters.harnesses.trajectory import Said
 from providers.sandboxes import BoxLost
 from providers.sandboxes.base import ExecResult
 from providers.sandboxes.control_groups import memory_hierarchy
@@ -87,6 +89,41 @@ async def test_a_receipt_whose_words_no_log_is_to_hold(box: LaunchBox) -> None:
             await going.look()
     assert going.receipt is not None
     assert (await going.ended("asked", going.receipt)).stderr == "odd\ufffd words"
+
+
+PRINTS_MUCH = """
+import json, sys, time
+for number in range(200):
+    print(json.dumps({"type": "n", "text": "x" * 100_000, "n": number}), flush=True)
+time.sleep(60)
+"""
+
+
+async def test_what_is_written_fast_is_read_as_fast(box: LaunchBox) -> None:
+    """Whoever is behind does not wait before each piece: twenty MiB of a program that goes on are told in some seconds."""
+    told: list[str] = []
+
+    def interpret(record: dict[str, Any]) -> Iterable[Said]:
+        told.append(str(record["n"]))
+        return [Said("assistant", str(record["n"]))]
+
+    plan = Plan(
+        ("/usr/bin/python3", "-c", PRINTS_MUCH),
+        {"PATH": "/usr/bin:/bin"},
+        (Trace("stdout", lambda: LineReader(interpret)),),
+    )
+    going = await GoingLaunch.begun(box, plan, "l1", "/box", 90)
+    looks, at = 0, asyncio.get_running_loop().time
+    began = at()
+    while len(told) < 200:
+        await going.look()
+        looks += 1
+        assert looks < 50
+    spent_s = at() - began
+    assert going.receipt is None
+    assert told == [str(number) for number in range(200)]
+    assert spent_s < 0.7 * looks, "a look at a time, and a second before each"
+    await Launch(box, "l1").stop(20)
 
 
 @pytest.mark.parametrize("name", ["receipt.json.part", "receipt.json"])

@@ -207,3 +207,10 @@ def test_every_harness_is_pinned(harness: Harness) -> None:
         assert exact in text
     assert ("--hash=sha256:" in text) or ('"integrity": "sha512-' in text)
     assert pins.lock.is_relative_to(LOCKS)
+
+
+async def test_another_version_need_not_have_what_is_left_out(npm: Path, tmp_path: Path) -> None:
+    """Of the pinned one it has to be there: its row would say what is not so."""
+    npm_does(npm, "touch there")
+    made = await install(Chosen("program", "npm", "tool", "1.0.0", left_out=("there", "gone/too")), tmp_path / "home")
+    assert not (made / "there").exists()

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from adapters.harnesses.asking import activation_of, check, package_of, withheld_of
-from adapters.harnesses.base import Activation, Unsupported, plan_for
+from adapters.harnesses.base import Activation, SystemPrompt, Unsupported, plan_for
 from adapters.harnesses.own_config import is_said, merged
 from adapters.harnesses.servers import McpServer
 from adapters.harnesses.table import HARNESSES, harness_of
@@ -105,6 +105,12 @@ REFUSED: list[tuple[Program, str]] = [
     ),
     (OpenCodeAgent(opencode_config=MCP), r"mcp\.Task\.Tools"),
     (KiloCodeAgent(kilo_config={"enabled_providers": []}), "enabled_providers"),
+    (OpenCodeAgent(opencode_config={"agent": {"build": {"model": "x/y"}}}), r"agent\.\*\.model"),
+    (OpenCodeAgent(opencode_config={"mode": {"build": {"model": "x/y"}}}), r"mode\.\*\.model"),
+    (OpenCodeAgent(opencode_config={"provider": {"gym_bus": {"api": "http://x"}}}), "api"),
+    (OpenCodeAgent(opencode_config={"provider": {"gym_bus": {"models": {"m": {"provider": {}}}}}}), "provider"),
+    (PiAgent(models_config={"providers": {"gym_bus": {"models": [{"id": "some-model", "baseUrl": "x"}]}}}), "baseUrl"),
+    (PrimeAgent(models_config={"providers": {"gym_bus": {"models": [{"id": 3, "api": "x"}]}}}), "api"),
     (PiAgent(models_config={"providers": {"gym_bus": {"baseUrl": "http://x"}}}), "baseUrl"),
     (PrimeAgent(models_config={"providers": []}), "baseUrl"),
     (CodexAgent(extra_config={"model_providers": {"gym_bus": {"base_url": "http://x"}}}), "model_providers"),
@@ -120,6 +126,85 @@ def test_where_the_model_is_and_the_tasks_tools_are_is_not_its_to_say(case: int)
     server = (McpServer("task_tools", "http://127.0.0.1:1"),) if "mcp" in harness_of(agent).grants else ()
     with pytest.raises(Unsupported, match=why):
         planned(agent, mcp=server)
+
+
+TOOLS_UNDONE: list[Program] = [
+    CodexAgent(extra_config={"features": {"shell_tool": True}}),
+    *(
+        OpenCodeAgent(opencode_config=config)
+        for config in (
+            {"permission": "allow"},
+            {"permission": {"ba*": "allow"}},
+            {"tools": {"bash": True}},
+            {"agent": {"build": {"permission": {"bash": "allow"}}}},
+            {"mode": {"build": {"tools": {"bash": True}}}},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("case", range(len(TOOLS_UNDONE)))
+def test_tools_that_the_run_withholds_stay_withheld(case: int) -> None:
+    """However it is said; a run that withholds none says what it likes of them."""
+    agent = TOOLS_UNDONE[case]
+    planned(agent)
+    tool = "exec_command" if isinstance(agent, CodexAgent) else "bash"
+    with pytest.raises(Unsupported, match="is the run's"):
+        planned(agent, withheld=(tool,))
+
+
+WORDS_UNDONE: list[Program] = [
+    CodexAgent(extra_config={"developer_instructions": "Mine."}),
+    CodexAgent(extra_config={"model_instructions_file": "/x"}),
+    OpenCodeAgent(opencode_config={"agent": {"build": {"prompt": "Mine."}}}),
+    OpenCodeAgent(opencode_config={"mode": {"build": {"prompt": "Mine."}}}),
+    OpenCodeAgent(opencode_config={"default_agent": "mine"}),
+    KiloCodeAgent(kilo_config={"agent": {"code": {"prompt": "Mine."}}}),
+]
+
+
+@pytest.mark.parametrize("case", range(len(WORDS_UNDONE)))
+def test_words_of_the_run_and_the_task_stand(case: int) -> None:
+    """A task's system messages are not lost to an addition; where there are none it says what it likes."""
+    agent = WORDS_UNDONE[case]
+    planned(agent)
+    with pytest.raises(Unsupported, match="is the run's"):
+        planned(agent, system_prompt=SystemPrompt("Be brief.", "replace"))
+
+
+@pytest.mark.parametrize("mcp", [[], None, 3, {"task_tools": None}, {"TASK-TOOLS": {}}])
+def test_the_tasks_servers_cannot_be_taken_away(mcp: Any) -> None:
+    with pytest.raises(Unsupported, match="mcp"):
+        planned(OpenCodeAgent(opencode_config={"mcp": mcp}), mcp=(McpServer("task_tools", "http://127.0.0.1:1"),))
+
+
+def test_any_key_and_any_place_of_a_list() -> None:
+    assert is_said({"models": [{}, {"id": 3, "baseUrl": "x"}]}, ("models", "*", "baseUrl"))
+    assert is_said({"models": ["x"]}, ("models", "*", "baseUrl"))
+    assert is_said({"models": "x"}, ("models", "*", "baseUrl"))
+    assert not is_said({"models": [{"id": "m"}]}, ("models", "*", "baseUrl"))
+    assert not is_said({"models": {}}, ("models", "*", "baseUrl"))
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 2**63, -(2**63) - 1])
+def test_codex_reads_whole_numbers_of_64_bits(number: int) -> None:
+    """A longer one would be read as a text."""
+    agent = CodexAgent(extra_config={"a": [{"b": number}]})
+    if number.bit_length() < 64 or number == -(2**63):
+        assert f'a=[{{"b" = {number}}}]' in planned(agent).argv
+    else:
+        with pytest.raises(Unsupported, match="64 bits"):
+            planned(agent)
+
+
+@pytest.mark.parametrize("version", ["1", "0.170", "1.x", "1.0.x", "1-!_+", "01.2.3.4"])
+def test_a_version_of_npm_is_exact(version: str) -> None:
+    """Others are whatever fits on the day they are installed."""
+    with pytest.raises(Unsupported, match="want one such as"):
+        package_of(CodexAgent(version=version))
+    with pytest.raises(ValidationError, match="no exact version"):
+        AgentPackage(ecosystem="npm", name="x", version=version)
+    assert AgentPackage(ecosystem="pypi", name="x", version=version).version == version
 
 
 def test_none_of_its_own_tools() -> None:

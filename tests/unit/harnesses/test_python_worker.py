@@ -114,6 +114,51 @@ def test_a_reply_is_told_in_the_same_words_in_every_dialect(kind: Any, plain: di
     ]
 
 
+PART = {"type": "text", "text": "I look."}
+CALL = {"id": "c1", "name": "bash", "arguments": "ls"}
+ODD: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"choices": []}, {}),
+    ({"choices": [None, 3]}, {}),
+    ({"choices": [{"message": None}]}, {}),
+    ({"choices": [{"message": {"content": [PART, {"type": "image_url"}, 3]}}]}, {"texts": ["I look."]}),
+    ({"choices": [{"message": {"content": None, "refusal": "No."}}]}, {"texts": ["No."]}),
+    ({"choices": [{"message": {"tool_calls": [None, {"function": None}, {}]}}]}, {}),
+    (
+        {"choices": [{"message": {"tool_calls": [{"id": "c1", "custom": {"name": "bash", "input": "ls"}}]}}]},
+        {"calls": [CALL]},
+    ),
+    (
+        {"output": [{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}, {"type": "reasoning"}]},
+        {"texts": ["No."]},
+    ),
+    ({"output": [{"type": "message", "content": "I look."}, {"type": "hm"}, None, {}]}, {"texts": ["I look."]}),
+    ({"output": [{"type": "reasoning", "summary": [{}], "content": [None]}]}, {}),
+    (
+        {"output": [{"type": "custom_tool_call", "call_id": "c1", "name": "bash", "input": "ls"}]},
+        {"calls": [CALL]},
+    ),
+    ({"output": [{"type": "function_call"}]}, {"calls": [{"id": None, "name": None, "arguments": None}]}),
+    ({"content": [{"type": "redacted_thinking", "data": "x"}, {"type": "text"}, {"type": "thinking"}, PART]},
+     {"texts": ["I look."]}),
+    ({"content": [], "usage": 3}, {}),
+    ({"choices": [], "usage": {"prompt_tokens": -1, "completion_tokens": "x"}}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", range(len(ODD)))
+def test_a_reply_of_odd_parts_is_told_as_far_as_it_goes(case: int) -> None:
+    """Telling one raises nothing, for what it is is the model's doing; nothing that is said or called is left out."""
+    plain, want = ODD[case]
+    told = told_reply(plain)
+    assert {name: told[name] for name in ("texts", "thoughts", "calls")} == {
+        **{name: [] for name in ("texts", "thoughts", "calls")},
+        **want,
+    }
+    read = reader()
+    assert isinstance(read.feed(json.dumps({"type": "reply", **told}).encode() + b"\n")[-1], ReplyDone)
+    assert not read.faults.total
+
+
 @pytest.mark.parametrize("bad", [None, "hello", {}, {"choices": "no"}, [], 3, {"output": None}])
 def test_what_is_no_reply_is_refused(bad: Any) -> None:
     with pytest.raises(NoReply):
@@ -129,9 +174,9 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def all_of(reads: int, until: bytes) -> list[dict[str, Any]]:
-    """Return the lines that come, up to one that holds `until`."""
-    content = b""
-    while until not in content or not content.endswith(b"\n"):
+    """Return the lines that come, up to one that holds `until`, behind which none follows at once."""
+    content = bytearray()
+    while not content.endswith(b"\n") or content.find(until, content.rfind(b"\n", 0, -1) + 1) < 0:
         content += os.read(reads, 65536)
     return [json.loads(line) for line in content.splitlines()]
 
@@ -184,6 +229,40 @@ def test_what_is_too_much_is_left_out_and_counted(pipe: tuple[int, int]) -> None
     assert items[1:] == [Finished("returned")]
 
 
+def test_fifty_threads_at_once(pipe: tuple[int, int]) -> None:
+    """No line is torn, and each thread's stand in its order."""
+    reads, writes = pipe
+    telling = Telling(writes)
+    found: list[dict[str, Any]] = []
+    reading = threading.Thread(target=lambda: found.extend(all_of(reads, b"finished")))
+    reading.start()
+
+    def many(thread: int) -> None:
+        for number in range(100):
+            telling.tell("done", id=thread, text=str(number) + "x" * 4000)
+
+    threads = [threading.Thread(target=many, args=(thread,)) for thread in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert telling.end(30, "finished")
+    reading.join(30)
+    assert len(found) == 5001
+    for thread in range(50):
+        told = [int(line["text"].rstrip("x")) for line in found if line.get("id") == thread]
+        assert told == sorted(told)
+
+
+def test_there_is_one_end(pipe: tuple[int, int]) -> None:
+    """Whoever ends it again adds nothing."""
+    reads, writes = pipe
+    telling = Telling(writes)
+    assert telling.end(10, "finished", answer="it")
+    assert telling.end(10, "failed", message="late")
+    assert [line["type"] for line in all_of(reads, b"finished")] == ["finished"]
+
+
 def test_what_is_no_json_is_told_all_the_same(pipe: tuple[int, int]) -> None:
     reads, writes = pipe
     telling = Telling(writes)
@@ -229,7 +308,7 @@ def test_what_is_ours_is_not_in_the_way_of_the_agents_own() -> None:
         harness_of(PythonAgent(function="a.b:C.solve", python_path=("/opt/mine",), python="/opt/venv/bin/python")), at
     )
     assert plan.argv[0] == "/opt/venv/bin/python"
-    assert plan.environment["PYTHONPATH"] == "/tmp/agent/.python:/opt/mine"
+    assert plan.environment["PYTHONPATH"] == "/opt/mine"
     modules = {path.rpartition(".python/")[2] for path in plan.files}
     assert modules >= {f"gym_bus_worker/{name}.py" for name in ("__init__", "replies", "runner", "telling", "work")}
     assert not any("adapters" in text for text in plan.files.values())
