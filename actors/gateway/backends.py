@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, assert_never
 
+from adapters.harnesses.anew import without, written_anew
 from gym_bus.redaction import Redactor
 from gym_bus.secrets_store import SecretsStore
 from providers.models.backends import Backend
@@ -47,7 +49,8 @@ class Backends:
             case ReplayModel():
                 tries_max = min(config.max_tries, TRIES_MAX)
                 replays = self._replays.setdefault(config.model_dump_json(), Replays(config, tries_max))
-                return replays.for_session(session, asked.task.task_id, asked.repeat)
+                plain = partial(without, written_anew(asked.agent.type))
+                return replays.for_session(session, asked.task.task_id, asked.repeat, plain)
             case ServedModel():
                 return self._served(config).for_session(session)
             case _:

@@ -52,6 +52,7 @@ STATUS_OF: Final[Mapping[str, int]] = {
     "provider_rate_limited": HTTPStatus.TOO_MANY_REQUESTS,
     "provider_bad_request": HTTPStatus.BAD_REQUEST,
     "context_overflow": HTTPStatus.BAD_REQUEST,
+    "replay_diverged": HTTPStatus.BAD_REQUEST,  # which clients do not try again
     "provider_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "transport_timeout": HTTPStatus.GATEWAY_TIMEOUT,
 }

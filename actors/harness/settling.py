@@ -31,6 +31,7 @@ SETTLED_WITHIN_S: Final = 5.0
 LOOK_EVERY_S: Final = 0.2
 
 
+DIVERGED: Final = "replay_diverged"
 OUTAGES: Final = frozenset(
     {
         "transport_unreachable",
@@ -50,7 +51,8 @@ GONE: Final = Failure(kind="transport_unreachable", message="the gateway was gon
 class Calls:
     """The calls of a launch: how many, what came of the last, whose budget was used up; `open` are turns of those without an answer.
 
-    What an earlier launch left open is among them, and counts in nothing else.
+    What an earlier launch left open is among them, and counts in nothing else. The first that a recording did not hold (`diverged`)
+    stands, whatever came after it.
     """
 
     activation: int
@@ -60,6 +62,7 @@ class Calls:
     recalled: int = 0
     open: dict[str, int] = field(default_factory=dict)
     failure: Failure | None = None
+    diverged: Failure | None = None
     budget: Literal["rollout", "run"] | None = None
     limit: str | None = None
 
@@ -86,6 +89,8 @@ class Calls:
         match answer:
             case ModelCallCompleted():
                 self.completed, self.failure = self.completed + 1, None
+            case ModelCallFailed(failure=failure) if failure.kind == DIVERGED:
+                self.diverged = self.diverged or failure
             case ModelCallFailed(failure=failure):
                 self.failure = failure if failure.kind in OUTAGES else self.failure
             case ModelCallLost():
@@ -116,7 +121,7 @@ async def settled_calls(drive: Drive[Any], launch_id: str, activation: int, laun
         completed=calls.completed,
         recalled=calls.recalled,
         lost=len(calls.open),
-        failure=GONE if calls.mine & calls.open.keys() else calls.failure,
+        failure=calls.diverged or (GONE if calls.mine & calls.open.keys() else calls.failure),
         budget=calls.budget,
         limit=calls.limit,
     )

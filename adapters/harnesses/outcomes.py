@@ -63,6 +63,8 @@ def outcome(  # noqa: PLR0911  one return a case
         return Failure(kind="agent_failed", message=UNCLEAN, stage="agent")
     if settled.budget == "rollout":
         return Evidence(answer=seen.answer, stop_reason=f"budget:{settled.limit}", turns=answered)
+    if settled.failure is not None and settled.failure.kind == "replay_diverged":
+        return settled.failure
     if ended.ended_by == "timeout" and not (is_worker and seen.is_finished):
         message = f"the agent's program was not finished after {ended.duration_s:.0f} s"
         return Failure(kind="agent_timeout", message=message)

@@ -1,9 +1,13 @@
-"""The model of a recorded run behind the gateway: a call is found by the digest of the whole conversation that it tells."""
+"""The model of a recorded run behind the gateway: a call is found by the digest of the whole conversation that it tells.
+
+What its client writes anew each time is passed over, if no call was told exactly the same.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,8 +25,10 @@ from providers.models.replay import Tape, diverged, outcome_of
 from providers.models.replay_difference import first_turn_difference, parameter_difference, shared_turns
 from providers.models.replay_recording import RecordedCall, RecordedSession
 from schemas.config import ReplayModel as ReplayModelConfig
-from schemas.conversation import Reply, Request, TokenUsage
+from schemas.conversation import Reply, Request, TokenUsage, Turn
 from schemas.tokens import LogprobKind
+
+Plain = Callable[[Turn], Turn]
 
 
 class Replays:
@@ -34,16 +40,24 @@ class Replays:
         self.tries_max = tries_max
         self.tape = Tape(config.recording)
         self.asked: dict[tuple[str, str], int] = {}
+        self._alike: dict[tuple[str, int], dict[str, RecordedCall]] = {}
 
-    def for_session(self, session: str, task_id: str, repeat: int) -> ReplayBackend:
-        """Return the backend for a call of the session that is called `session`."""
-        return ReplayBackend(self, session, task_id, repeat)
+    def for_session(self, session: str, task_id: str, repeat: int, plain: Plain) -> ReplayBackend:
+        """Return the backend for a call of the session that is called `session`; `plain` is what of a turn counts."""
+        return ReplayBackend(self, session, task_id, repeat, plain)
+
+    def alike(self, session: RecordedSession, task_id: str, repeat: int, plain: Plain) -> Mapping[str, RecordedCall]:
+        """Return the recorded calls of a session by the digest of what counts of their conversations. Blocking."""
+        if (task_id, repeat) not in self._alike:
+            calls = [(call, links_of(list(map(plain, call.turns())))) for call in session.by_digest.values()]
+            self._alike[task_id, repeat] = {links[-1]: call for call, links in reversed(calls) if links}
+        return self._alike[task_id, repeat]
 
 
 class ReplayBackend:
     """See the module. `logprob_kind` is known once a call has been answered."""
 
-    def __init__(self, replays: Replays, session: str, task_id: str, repeat: int) -> None:
+    def __init__(self, replays: Replays, session: str, task_id: str, repeat: int, plain: Plain) -> None:
         """Answer for the task `task_id` in its repeat `repeat`."""
         self.dialect: Dialect = DIALECTS[replays.config.api]
         self.max_tries = replays.tries_max
@@ -54,6 +68,7 @@ class ReplayBackend:
         self._session = session
         self._task_id = task_id
         self._repeat = repeat
+        self._plain = plain
 
     def adapted(self, body: dict[str, Any]) -> dict[str, Any]:
         """Return a body as it is."""
@@ -67,7 +82,9 @@ class ReplayBackend:
         except Unexpressible as error:
             raise failed("provider_bad_request", str(error), terminal=True) from error
         session = await self._replays.tape.session(self._task_id, self._repeat)
-        recorded = self._found(session, request)
+        recorded = self._exact(session, request)
+        if recorded is None:
+            recorded = await asyncio.to_thread(self._alike, session, request)
         now = request.model_dump(mode="json")
         if text := parameter_difference(recorded.parameters, now, is_same_client=False):
             raise diverged(self._task_id, self._repeat, f"call {recorded.turn}, {text}")
@@ -77,17 +94,25 @@ class ReplayBackend:
         reply = reply_of(answer, request.dialect, else_id=f"replay-{call_id}", else_model=request.model)
         yield Incoming(200, {}, self._chunks(reply, request, tokens))
 
-    def _found(self, session: RecordedSession, request: Request) -> RecordedCall:
+    def _exact(self, session: RecordedSession, request: Request) -> RecordedCall | None:
         begin = self._begin(session, request)
         links = links_of(request.turns, begin)
-        if recorded := session.by_digest.get(links[-1] if links else begin):
-            return recorded
-        calls = session.by_digest.values()
-        nearest = max(calls, key=lambda call: shared_turns(call.turns(), request.turns), default=None)
+        return session.by_digest.get(links[-1] if links else begin)
+
+    def _alike(self, session: RecordedSession, request: Request) -> RecordedCall:
+        """Return the call that was told the same but for what its client writes anew each time; raises `ModelError`. Blocking."""
+        known = self._replays.alike(session, self._task_id, self._repeat, self._plain)
+        turns = list(map(self._plain, request.turns))
+        begin = self._begin(session, request)
+        if begin == ROOT and turns and (found := known.get(links_of(turns)[-1])):
+            return found
+        told = [(call, tuple(map(self._plain, call.turns()))) for call in session.by_digest.values()]
+        nearest = max(told, key=lambda one: shared_turns(one[1], turns), default=None)
         if nearest is None:
             raise diverged(self._task_id, self._repeat, "the recording has no calls of it through the gateway")
-        difference = first_turn_difference(nearest.turns(), request.turns)
-        text = f"no call of the recording is told this; the nearest is call {nearest.turn}, {difference}"
+        call, then = nearest
+        difference = first_turn_difference(then, turns)
+        text = f"no call of the recording is told this; the nearest is call {call.turn}, {difference}"
         raise diverged(self._task_id, self._repeat, text)
 
     @staticmethod

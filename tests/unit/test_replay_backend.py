@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actors.gateway.backends import Backends
+from adapters.harnesses.anew import without, written_anew
 from gym_bus.local_model import MISSING, weights_path
 from gym_bus.redaction import Redactor
 from gym_bus.secrets_store import SecretsStore
@@ -34,9 +36,9 @@ def scripted(failure_rate: float = 0.0) -> Backend:
     return ScriptedBackend(ScriptedModel(ScriptedConfig(error_rate=0, failure_rate=failure_rate)), "sum/0", 0, 3)
 
 
-def replayed(recording: Path, events: list[Envelope], **changes: Any) -> ReplayBackend:
-    model = write(recording, events)
-    return Replays(ReplayModel(recording=model.recording, **changes), 3).for_session("s", "sum/0", 0)
+def replayed(recording: Path, events: list[Envelope], agent: str = "pi_agent", **changes: Any) -> ReplayBackend:
+    model, plain = write(recording, events), partial(without, written_anew(agent))
+    return Replays(ReplayModel(recording=model.recording, **changes), 3).for_session("s", "sum/0", 0, plain)
 
 
 def asked_of(model: ModelConfig) -> SessionRequested:
@@ -95,6 +97,29 @@ async def test_a_failed_try_fails_again_and_the_next_one_answers(tmp_path: Path)
         assert await converse(front, streamed=False) == said
         assert [event.data.failure for event in front.events(ModelCallFailed)] == failures
         assert failures
+
+
+CHUNK = "Chunk ID: {}\nWall time: {} seconds\nProcess exited with code 0\nOutput:\n{}"
+
+
+async def test_what_a_program_writes_anew_each_time_is_passed_over(tmp_path: Path) -> None:
+    """It is found by all else that it is told; a difference beside that is named, and for other programs it is one itself."""
+    then, now = CHUNK.format("5bdc24", "0.1", "4"), CHUNK.format("5d78fe", "0.2", "4")
+    async with gateway_with(scripted()) as front:
+        said = await converse(front, streamed=False, result=then)
+        events, facts = front.events(), recorded_facts(front)
+    async with gateway_with(replayed(tmp_path / "run.jsonl", events, "codex_agent")) as front:
+        assert await converse(front, streamed=False, result=now) == said
+        assert recorded_facts(front) == facts
+    for agent, result in (("codex_agent", CHUNK.format("5d78fe", "0.2", "5")), ("pi_agent", now)):
+        async with gateway_with(replayed(tmp_path / "run.jsonl", events, agent)) as front:
+            with pytest.raises(AssertionError, match="message 3"):
+                await converse(front, streamed=False, result=result)
+            [failed] = front.events(ModelCallFailed)
+            is_named = (
+                "recorded '[for call1x0] Process exited with code 0\\nOutput:\\n4', now" in failed.data.failure.message
+            )
+            assert is_named == (agent == "codex_agent"), failed.data.failure.message
 
 
 async def test_the_first_difference_is_named_and_told_to_the_client(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_prompts_withheld_tools_and_arguments_are_rows() -> None:
 def test_another_version_or_configuration_and_no_tools_are_rows() -> None:
     """What is added to a configuration is a row as JSON, as it was given."""
     connection = memory_store()
-    more = {"withheld_tools": [], "enable_tools": False, "version": "1.2.3"}
+    more = {"enable_tools": False, "version": "1.2.3"}
     asked(connection, "one", type="opencode_agent", opencode_config={"permission": {"task": "deny"}}, **more)
     asked(connection, "other", type="pi_agent", models_config={}, withheld_tools=[], enable_tools=True, version=None)
     rows = connection.execute("select * from treatments order by run_id, treatment, place").fetchall()

@@ -15,7 +15,8 @@ select
 from agents where given->>'$.system_prompt' is not null
 union all
 select run_id, agent, 'no_tools', 0, 'enable_tools=false' from agents
-where (given->>'$.enable_tools') = 'false' and (given->>'$.withheld_tools') is not null
+where (given->>'$.enable_tools') = 'false'
+    and agent not in ('simple_agent', 'simple_agent_with_compaction', 'browsecomp_agent')  -- whose tools are ours
 union all
 select run_id, agent, 'version', 0, given->>'$.version' as value from agents where (given->>'$.version') is not null
 union all

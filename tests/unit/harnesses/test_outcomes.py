@@ -210,3 +210,11 @@ def test_a_result_that_was_not_kept() -> None:
 def test_what_counts_before_a_workers_result(changes: dict[str, Any], settled: LaunchSettled) -> None:
     """Something of it that still runs, a model that failed, and one that was never heard."""
     assert isinstance(outcome(ended(**changes), seen(*WORK), settled, is_worker=True), Failure)
+
+
+@pytest.mark.parametrize("changes", [{}, {"exit_code": 1}, {"ended_by": "timeout"}])
+def test_a_recording_that_does_not_hold_a_call_is_the_reason(changes: dict[str, Any]) -> None:
+    """Whatever the program made of it: it is not tried again, and its words are those of the recording."""
+    differs = Failure(kind="replay_diverged", message="call 2, message 3", stage="model", terminal=True)
+    found = outcome(ended(**changes), seen(*WORK), SETTLED.replaced(failure=differs), is_worker=True)
+    assert found == differs
