@@ -175,6 +175,12 @@ def test_a_problem_has_its_counts() -> None:
     }
     assert shown_problem(row) == "http://h: refused (3 model calls tried again)"
     assert shown_problem({"last_failure_kind": None}) is None
+    for failed, words in ((1, "1 attempt failed"), (2, "2 attempts failed")):
+        again = {"last_failure_kind": "install_failed", "last_failure_message": "no such version"}
+        assert shown_problem(again | {"attempts_failed": failed}) == f"no such version ({words})"
+    assert (
+        shown_problem({"last_failure_kind": "sandbox_lost", "lost_sandboxes": 2}) == "sandbox_lost (2 sandboxes lost)"
+    )
 
 
 def test_an_event_is_one_line_whatever_it_holds() -> None:
