@@ -55,7 +55,7 @@ def check_config(
     if config.agent.needs_sandbox:
         from gym_bus.cli.sandbox_checks import check_sandboxes  # noqa: PLC0415  only for agents that use one
 
-        check_sandboxes(config, have_keys=sandbox_keys)
+        check_sandboxes(config, have_keys=sandbox_keys, is_here=not settings.bus_url)
     if config.asks_a_model:
         _check_model(config.model, api_key)
 

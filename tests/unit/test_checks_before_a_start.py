@@ -22,7 +22,7 @@ from schemas.config import (
     RunConfig,
     SimpleAgent,
 )
-from schemas.sandboxes import Docker
+from schemas.sandboxes import Bubblewrap, Docker, SharedDirectory
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -122,3 +122,19 @@ def test_sandboxes_that_cannot_be_had_are_told_before_the_start(changes: dict[st
     )
     with pytest.raises(BadConfig, match=what):
         checks.check_config(config, None, Settings())
+
+
+def test_a_directory_that_cannot_be_shown_is_told_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what to do; where hosts may be other machines, it is theirs to say."""
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    config = RunConfig(
+        taskset=ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),)),
+        sandbox=Bubblewrap(shared=(SharedDirectory(source=str(tmp_path), at="/opt/mine"),)),
+    )
+    with pytest.raises(BadConfig, match=rf"^sandbox\.shared: .*`touch {tmp_path}/\.gym-bus-shared`"):
+        checks.check_config(config, None, Settings())
+    checks.check_config(config, None, Settings(bus_url="nats://h:1"))
+    (tmp_path / ".gym-bus-shared").touch()
+    checks.check_config(config, None, Settings())

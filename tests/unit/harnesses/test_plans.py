@@ -40,6 +40,7 @@ from schemas.harnesses import (
     HermesAgent,
     PrimeAgent,
     Program,
+    PythonAgent,
 )
 from tests.support.acp_agents import small
 
