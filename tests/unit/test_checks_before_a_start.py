@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import socketserver
 import threading
@@ -138,3 +139,20 @@ def test_a_directory_that_cannot_be_shown_is_told_before_the_start(
     checks.check_config(config, None, Settings(bus_url="nats://h:1"))
     (tmp_path / ".gym-bus-shared").touch()
     checks.check_config(config, None, Settings())
+
+
+@pytest.mark.parametrize(
+    ("agent", "row", "said"),
+    [
+        ({"type": "python_agent", "function": "a:b", "version": "1.2.3"}, {}, "agent: python_agent cannot be run in"),
+        ({"type": "codex_agent", "withheld_tools": ["shel"]}, {}, "agent: codex_agent has no tool 'shel'"),
+        ({"type": "mini_swe_agent"}, {"follow_ups": ["More."]}, "t: mini_swe_agent cannot go on with its session"),
+    ],
+)
+def test_what_is_refused_begins_with_whose_it_is(tmp_path: Path, agent: dict[str, Any], row: Any, said: str) -> None:
+    """The agent's configuration, or the task that asks for it."""
+    task = {"id": "t", "question": "1 + 1?", "answer": "2", **row}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    tasks = {"type": "jsonl", "jsonl_fpath": str(tmp_path / "tasks.jsonl")}
+    with pytest.raises(BadConfig, match=f"^{said}"):
+        checks.check_config(RunConfig.model_validate({"taskset": tasks, "agent": agent}), None, Settings())
