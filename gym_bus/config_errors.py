@@ -5,10 +5,12 @@ Each line names the dotted key, where it was written, and what was perhaps meant
 
 from __future__ import annotations
 
+import ast
 import difflib
 import re
 import typing
 from collections.abc import Iterator
+from datetime import date
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
@@ -38,7 +40,7 @@ def explain(error: ValidationError, sourced: Sourced) -> list[str]:
         is_told = not (_may_be_secret(found) and str(where).startswith("override"))  # which says all of it
         is_written = where is not None and _is_written(sourced.values, path) and is_told
         line = (
-            f"{where}: {key}: {_said(found, path, sourced.values)}"
+            f"{where}: {key}: {_said(found, path, sourced.values)}{_quoted(found, key, str(where))}"
             if is_written
             else f"{key}: {_said(found, path, sourced.values)}"
         )
@@ -47,6 +49,15 @@ def explain(error: ValidationError, sourced: Sourced) -> list[str]:
     if len(lines) > SHOWN_MAX:
         lines = [*lines[:SHOWN_MAX], f"and {len(lines) - SHOWN_MAX} more"]
     return lines
+
+
+def _quoted(found: Any, key: str, where: str) -> str:
+    """Return how a text is written that was taken for something else, a number say."""
+    if found["type"] != "string_type" or not isinstance(found["input"], int | float | date):
+        return ""
+    override: str = ast.literal_eval(where.removeprefix("override ")) if where.startswith("override ") else ""
+    given, _, value = override.partition("=")
+    return f""": quote it, '{given}="{value.strip()}"'""" if given.lstrip("+") == key else ": quote it"
 
 
 def _may_be_secret(found: Any) -> bool:
@@ -108,7 +119,8 @@ def _guess(path: Path_, values: dict[str, Any]) -> str:
     """Return what was perhaps meant: a key of the same place, or the same key elsewhere."""
     last = str(path[-1])
     if others := _other_types(path, values):
-        return f": type {_step(values, path[0])['type']} has none of this name, type {' and '.join(others)} has"
+        have = "has" if len(others) == 1 else "have"
+        return f": type {_step(values, path[0])['type']} has none of this name, type {' and '.join(others)} {have}"
     siblings = _fields(path[:-1], values)
     if near := _nearest(last, siblings):
         return near

@@ -50,7 +50,7 @@ class Overtaken(NotTaken):
 
 
 class NoAnswerYet(Retryable):
-    """An input was given, and its answer is not there yet."""
+    """The answer to an input is not there yet: to the one that was given, or to the one before it."""
 
 
 @dataclass
@@ -179,12 +179,17 @@ async def _given(log: EventLog, standing: Standing, messages: tuple[Message, ...
             raise (Overtaken if number in standing.fingerprints else NotTaken)(reason)
         return standing.fingerprints.get(number) == fingerprint and number in standing.answers
 
-    await _until(log, standing, deadline, is_answered)
+    await _until(log, standing, deadline, is_answered, number)
     return number
 
 
-async def _until(log: EventLog, standing: Standing, deadline: float, holds: Callable[[], bool]) -> None:
-    """Look at the log until `holds()`, which may raise; raises `NotTaken` where the session ends before, and `NoAnswerYet`."""
+async def _until(
+    log: EventLog, standing: Standing, deadline: float, holds: Callable[[], bool], number: int | None = None
+) -> None:
+    """Look at the log until `holds()`, which may raise; raises `NotTaken` where the session ends before, and `NoAnswerYet`.
+
+    What is waited for is the answer to the input of this `number`, or, without one, that any input can be given.
+    """
     attempt = standing.attempt
     while True:
         await standing.refresh(log)
@@ -196,8 +201,11 @@ async def _until(log: EventLog, standing: Standing, deadline: float, holds: Call
             return
         _check_open(standing)
         if time.monotonic() >= deadline:
-            msg = "no answer in that time; the session goes on: say the same with --activation NUMBER to wait for it"
-            raise NoAnswerYet(msg)
+            raise NoAnswerYet(
+                f"no answer in that time; the session goes on: say the same with --activation {number} to wait for it"
+                if number
+                else f"activation {standing.newest} has no answer in that time, so this was not given: say it later"
+            )
         await asyncio.sleep(LOOK_EVERY_S)
 
 

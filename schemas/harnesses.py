@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
 
 from schemas.addresses import alone
 from schemas.base import Frozen, Tagged
@@ -39,9 +39,27 @@ HarnessName = Literal[
 Config = dict[str, JsonValue]
 KNOWN_AS: Final = {"timeout": "timeout_s", "mcp_timeout": "mcp_timeout_s"}
 """What others call the same."""
-VERSION: Final = r"^[0-9][A-Za-z0-9.+!_-]*$"
+VERSION: Final = re.compile(r"[0-9][A-Za-z0-9.+!_-]*")
+FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 NPM_VERSION: Final = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 """What is shorter, or has an `x`, is whatever version fits."""
+
+
+def _is_exact(version: str) -> str:
+    if not VERSION.fullmatch(version):
+        msg = "want an exact version such as 1.2.3"
+        raise ValueError(msg)
+    return version
+
+
+def _is_function(name: str) -> str:
+    if not FUNCTION.fullmatch(name):
+        msg = "want module:function, such as agent:solve"
+        raise ValueError(msg)
+    return name
+
+
+ExactVersion = Annotated[str, Field(max_length=128), AfterValidator(_is_exact)]
 
 
 class HarnessAgent(Tagged):
@@ -58,7 +76,7 @@ class HarnessAgent(Tagged):
     withheld_tools: tuple[str, ...] = Field(default=(), max_length=256)
     enable_tools: bool = True
     extra_args: tuple[str, ...] = Field(default=(), max_length=256)
-    version: str | None = Field(default=None, pattern=VERSION, max_length=128)
+    version: ExactVersion | None = None
     timeout_s: Seconds = 1800
     mcp_timeout_s: Seconds = 300
     context_tokens: TokenBound = Field(default=131_072, ge=1024)
@@ -253,7 +271,7 @@ class PythonAgent(HarnessAgent):
     """
 
     type: Literal["python_agent"] = "python_agent"
-    function: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", max_length=512)
+    function: Annotated[str, Field(max_length=512), AfterValidator(_is_function)]
     python_path: tuple[str, ...] = Field(default=(), max_length=64)
     python: str | None = Field(default=None, min_length=1, max_length=4096)
     resumes: bool = False
@@ -293,7 +311,7 @@ class AgentPackage(Frozen):
     name: str = Field(
         pattern=r"^(@[a-z0-9][a-z0-9._-]*/)?[A-Za-z0-9][A-Za-z0-9._-]*(\[[a-z0-9,_-]+\])?$", max_length=214
     )
-    version: str = Field(pattern=VERSION, max_length=128)
+    version: ExactVersion
 
     @model_validator(mode="after")
     def _is_exact(self) -> AgentPackage:

@@ -16,7 +16,7 @@ from adapters.harnesses.offered import why_not_offered
 from adapters.harnesses.servers import LocalServer, McpServer, Server, normalised
 from adapters.harnesses.table import HARNESSES, harness_of
 from schemas import tasks
-from schemas.harnesses import AcpAgent, AgentPackage, Continuation, Program
+from schemas.harnesses import AcpAgent, AgentPackage, Continuation, Program, PythonAgent
 from schemas.sandboxes import Bubblewrap, Docker, SandboxConfig, variables_of, workspace_of
 from schemas.tasks import TaskInput
 from schemas.values import Message
@@ -196,8 +196,8 @@ def check(agent: Program, task: TaskInput, sandbox: SandboxConfig) -> None:
 def check_continues(agent: Program, wanted: Continuation) -> None:
     """Raise `Unsupported` if the harness cannot go on with its own session when a further input comes, or does not tell all of it."""
     if not harness_of(agent).resumes:
-        if isinstance(agent, AcpAgent):
-            msg = "the task has further inputs: set agent.resumes=true if the agent can load its session again"
+        if isinstance(agent, AcpAgent | PythonAgent):
+            msg = "the task has further inputs: set agent.resumes=true if the agent can go on with its session"
             raise Unsupported(msg)
         able = sorted(name for name, harness in HARNESSES.items() if harness.resumes)
         msg = f"{agent.type} cannot go on with its session, and the task has further inputs; those that can: {', '.join(able)}"

@@ -169,6 +169,7 @@ class Harness:
 
 def plan_for(harness: Harness, activation: Activation) -> Plan:
     """Return how `activation` is run by `harness`; raises `Unsupported` for what it has no way to do."""
+    _check_withheld(harness, activation.withheld)
     for cannot in _undeclared(harness, activation):
         raise Unsupported(f"{harness.name} cannot {cannot}")
     plan = with_checked_servers(with_tool_command(harness.plan(activation), activation), activation)
@@ -211,12 +212,17 @@ def with_checked_servers(plan: Plan, activation: Activation) -> Plan:
     )
 
 
+def _check_withheld(harness: Harness, withheld: tuple[str, ...]) -> None:
+    """Raise `Unsupported` for tools that a harness does not say it can withhold."""
+    if unknown := sorted(set(withheld) - harness.withholds):
+        names, able = " or ".join(map(repr, unknown)), ", ".join(sorted(harness.withholds)) or "none"
+        raise Unsupported(f"{harness.name} has no tool {names} that can be withheld; those that can: {able}")
+
+
 def _undeclared(harness: Harness, activation: Activation) -> Iterator[str]:
     """Yield what a harness is asked for that it does not say it can do."""
     if activation.system_prompt and activation.system_prompt.mode not in harness.system_prompts:
         yield f"{activation.system_prompt.mode} its system prompt"
-    if unknown := set(activation.withheld) - harness.withholds:
-        yield f"do without {', '.join(sorted(unknown))}; what it can do without: {sorted(harness.withholds)}"
     if activation.mcp and "mcp" not in harness.grants:
         yield "use MCP servers"
     if activation.tool_command and "http" not in harness.grants:

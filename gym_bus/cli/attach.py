@@ -16,6 +16,7 @@ from gym_bus.cli.lazy import DETACHED, FAILED, OK, PAUSED
 from gym_bus.cli.plain import plain
 from gym_bus.cli.progress import Progress, Rate, View
 from gym_bus.cli.setup import start_supervisor
+from gym_bus.cli.tables import as_words
 from gym_bus.client import ProjectorSilent, QueryFailed, query, request_cancel
 from gym_bus.errors import Retryable
 from gym_bus.status_file import read_status, supervisor_pid
@@ -215,13 +216,13 @@ def shown_problem(row: dict[str, Any]) -> str | None:
     if not row.get("last_failure_kind"):
         return None
     counted = (
-        ("model_retries", "model calls tried again"),
-        ("attempts_retried", "rollouts tried again"),
-        ("lost_model_calls", "model calls lost"),
-        ("lost_tool_calls", "tool calls lost"),
-        ("lost_sandboxes", "sandboxes lost"),
-        ("parked", "requests parked"),
+        ("model_retries", "model call", "tried again"),
+        ("attempts_failed", "attempt", "failed"),
+        ("lost_model_calls", "model call", "lost"),
+        ("lost_tool_calls", "tool call", "lost"),
+        ("lost_sandboxes", "sandbox", "lost"),
+        ("parked", "request", "parked"),
     )
-    counts = ", ".join(f"{row[key]} {what}" for key, what in counted if row.get(key))
+    counts = ", ".join(f"{as_words(row[key], noun)} {what}" for key, noun, what in counted if row.get(key))
     message = plain(str(row.get("last_failure_message") or row["last_failure_kind"])).split("\n", 1)[0]
     return f"{message}{f' ({counts})' if counts else ''}"

@@ -43,19 +43,21 @@ def check_config(
     if config.taskset.type == "reasoning_gym" and not config.taskset.datasets:
         msg = "taskset.datasets: no tasks in it; name at least one dataset"
         raise BadConfig(msg)
+    if isinstance(
+        config.agent, BehindGateway
+    ):  # before its tasks, which would be blamed for what is the configuration's
+        _check_sampling(config)
+        _check_agent(config, config.agent, settings)
     if config.taskset.type == "jsonl":
         _check_tasks(config, config.taskset)
     if config.taskset.type == "harbor":
         from gym_bus.cli.folder_checks import check_folders_of_tasks  # noqa: PLC0415  only for them
 
         check_folders_of_tasks(config, config.taskset)
-    if isinstance(config.agent, BehindGateway):
-        _check_sampling(config)
-        _check_agent(config, config.agent, settings)
     if config.agent.needs_sandbox:
         from gym_bus.cli.sandbox_checks import check_sandboxes  # noqa: PLC0415  only for agents that use one
 
-        check_sandboxes(config, have_keys=sandbox_keys)
+        check_sandboxes(config, have_keys=sandbox_keys, is_here=not settings.bus_url)
     if config.asks_a_model:
         _check_model(config.model, api_key)
 

@@ -64,14 +64,19 @@ async def watch(settings: Settings, bus: NatsBus, log: EventLog, run_id: str, *,
     elif code == PAUSED:
         reason = course.paused.reason if course.paused else ""
         _end_line(as_json, run_id, "paused", code, reason=reason)
-        view.say(
-            f"paused: {plain(reason)}\nwhen that is mended:   gym-bus eval resume {run_id}\n"
-            f"to end it:   gym-bus eval cancel {run_id}"
-        )
+        view.say(paused_words(run_id, reason))
     elif code == DETACHED:
         _end_line(as_json, run_id, "detached", code)
         view.say(f"detached; the run goes on.   gym-bus eval attach {run_id}")
     return code
+
+
+def paused_words(run_id: str, reason: str) -> str:
+    """Return why a run is paused, and what can be done about it."""
+    return (
+        f"paused: {plain(reason)}\nwhen that is mended:   gym-bus eval resume {run_id}\n"
+        f"or cancel it and start another one, for a resumed run keeps its configuration:   gym-bus eval cancel {run_id}"
+    )
 
 
 async def show_end(bus: NatsBus, course: Course, code: int, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gym_bus.cli import questions, remarks
+from gym_bus.cli import questions, reasons
 from gym_bus.cli.attach import shown_problem
 from gym_bus.cli.lazy import OK
 from gym_bus.cli.plain import plain
@@ -65,11 +65,8 @@ def _all(settings: Settings, *, as_json: bool) -> int:
 
 def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
     wanted = (questions.RUN, questions.STATES, questions.HELD, questions.OPEN_ROLLOUTS, questions.PROBLEMS)
-    asked: list[tuple[str, list[Any]]] = [
-        *((sql, [run_id]) for sql in wanted),
-        *((sql, [run_id, remarks.SHOWN]) for sql in remarks.WANTED),
-    ]
-    run, states, held, rollouts, problems, *remarked = asyncio.run(questions.ask(settings, *asked))
+    asked = (*((sql, [run_id]) for sql in wanted), *reasons.wanted(run_id))
+    run, states, held, rollouts, problems, *why = asyncio.run(questions.ask(settings, *asked))
     if not run.answer.rows:
         msg = (
             f"there is no run {run_id!r}"
@@ -79,7 +76,8 @@ def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
         raise Permanent(msg)
     row, around = run.answer.dicts()[0], processes_of(settings)
     problem = shown_problem(problems.answer.dicts()[0]) if problems.answer.rows else None
-    told = remarks.Remarks(*(one.answer.dicts() for one in remarked))
+    told = reasons.reasons_of([one.answer for one in why])
+    is_over = row["finished"] is not None
     if as_json:
         facts = {
             "states": dict(states.answer.rows),
@@ -103,11 +101,11 @@ def _one(settings: Settings, run_id: str, *, as_json: bool) -> int:
     for label, value in (
         ("paused because", row["paused_because"]),
         ("failed because", row["failure_message"]),
-        ("last problem", problem),
+        ("last problem", None if is_over and told.failures else problem),
     ):
         if value:
             print(plain(f"{label}: {value}"))
-    for line in told.lines():
+    for line in (told if is_over else told.remarks).lines():
         print(plain(line))
     for worker, count in held.answer.rows:
         print(f"held by {worker}: {as_words(count, 'rollout')}")

@@ -104,6 +104,10 @@ def export(run_id: str, out: Path, data_dir: Path | None) -> int:
     \b
     gym-bus log export quickstart-0801-101500-3f --out run.jsonl
     """  # noqa: D301  \b keeps click from wrapping the examples
+    if out.exists():
+        from gym_bus.errors import BadConfig  # noqa: PLC0415  slow to import
+
+        raise BadConfig(f"--out: {out} is there already: remove it, or name another file")
     asyncio.run(_export(settings_for(data_dir), run_id, out))
     return OK
 

@@ -35,8 +35,10 @@ FROM runs WHERE run_id = ?
 PROGRESS: Final = f"SELECT scored, failed, masked, open, {_WAITING}, mean_reward FROM runs WHERE run_id = ?"  # noqa: S608  the same
 
 PROBLEMS: Final = """
-SELECT model_failures, model_retries, attempts_retried, lost_model_calls, lost_tool_calls, lost_sandboxes, parked,
-    takeovers, last_failure_kind, last_failure_message, unanswered, waiting_since
+SELECT model_failures, model_retries, lost_model_calls, lost_tool_calls, lost_sandboxes, parked, takeovers,
+    (SELECT count(*) FROM rollout_finished f JOIN counted_as c ON c.state = f.state
+        WHERE f.run_id = run_diagnostics.run_id AND c.counted = 'failed') AS attempts_failed,
+    last_failure_kind, last_failure_message, unanswered, waiting_since
 FROM run_diagnostics WHERE run_id = ?
 """
 

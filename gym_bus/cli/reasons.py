@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +13,7 @@ from gym_bus.client import ProjectorSilent, QueryFailed, query
 
 if TYPE_CHECKING:
     from gym_bus.cli.course import Course
+    from gym_bus.client import Answer
     from gym_bus.nats_bus import NatsBus
 
 FAILURES_SHOWN: Final = 3
@@ -54,19 +56,26 @@ def _line(failure: dict[str, Any]) -> str:
 async def fetch_reasons(bus: NatsBus, course: Course) -> Reasons:
     """Ask a projector that has read the run's end; nothing is told if it does not answer."""
     ends = {str(course.shard): course.finished_sequence}
-    wanted: tuple[tuple[str, list[Any]], ...] = (
-        (questions.FAILURES, [course.run_id, FAILURES_SHOWN]),
-        (questions.ENDED_BY_BUDGET, [course.run_id]),
-        (questions.CALLS_WITH_IDS, [course.run_id]),
-        (questions.MISSING, [course.run_id]),
-        *((sql, [course.run_id, remarks.SHOWN]) for sql in remarks.WANTED),
-    )
     with suppress(ProjectorSilent, QueryFailed):
-        failures, budgets, ids, missing, *remarked = [
-            await query(bus, sql, values, after_seq=ends) for sql, values in wanted
-        ]
-        by_budget = {str(name): int(count) for name, count in budgets.rows}
-        never_begun, cut_short = map(int, missing.rows[0])
-        told = Remarks(*(answer.dicts() for answer in remarked))
-        return Reasons(failures.dicts(), by_budget, bool(ids.rows[0][0]), never_begun, cut_short, told)
+        return reasons_of([await query(bus, sql, values, after_seq=ends) for sql, values in wanted(course.run_id)])
     return Reasons()
+
+
+def wanted(run_id: str) -> tuple[tuple[str, list[Any]], ...]:
+    """Return the questions, with their values, whose answers `reasons_of` reads."""
+    return (
+        (questions.FAILURES, [run_id, FAILURES_SHOWN]),
+        (questions.ENDED_BY_BUDGET, [run_id]),
+        (questions.CALLS_WITH_IDS, [run_id]),
+        (questions.MISSING, [run_id]),
+        *((sql, [run_id, remarks.SHOWN]) for sql in remarks.WANTED),
+    )
+
+
+def reasons_of(answers: Sequence[Answer]) -> Reasons:
+    """Return what the answers to `wanted` say."""
+    failures, budgets, ids, missing, *remarked = answers
+    by_budget = {str(name): int(count) for name, count in budgets.rows}
+    never_begun, cut_short = map(int, missing.rows[0])
+    told = Remarks(*(answer.dicts() for answer in remarked))
+    return Reasons(failures.dicts(), by_budget, bool(ids.rows[0][0]), never_begun, cut_short, told)

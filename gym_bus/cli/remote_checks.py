@@ -25,11 +25,15 @@ def check_remote(config: RunConfig, agent: RemoteAgent, settings: Settings) -> N
             "set GYM_BUS_DEFAULT_HOST to an address of this machine that means the same from there"
         )
         raise BadConfig(msg)
-    check_given(config, agent, TaskInput(task_id="a task", messages=(Message(role="user", content="a task"),)))
+    _check(config, agent, TaskInput(task_id="t", messages=(Message(role="user", content="a task"),)), None, "agent")
 
 
 def check_given(config: RunConfig, agent: RemoteAgent, task: TaskInput, install: Install | None = None) -> None:
-    """Raise `BadConfig` for a task, or a sandbox, that such an agent cannot be given."""
+    """Raise `BadConfig` for a task that such an agent cannot be given."""
+    _check(config, agent, task, install, f"agent: {task.task_id}")
+
+
+def _check(config: RunConfig, agent: RemoteAgent, task: TaskInput, install: Install | None, where: str) -> None:
     from adapters.harnesses import remote  # noqa: PLC0415  only for them
     from adapters.harnesses.base import Unsupported  # noqa: PLC0415  the same
 
@@ -37,4 +41,4 @@ def check_given(config: RunConfig, agent: RemoteAgent, task: TaskInput, install:
     try:
         remote.check(agent, task, config.sandbox, wanted, config.checkpoints, config.warm_sandboxes)
     except Unsupported as error:
-        raise BadConfig(f"agent: {task.task_id}: {error}") from error
+        raise BadConfig(f"{where}: {error}") from error

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Container
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gym_bus.config_sandboxes import KEY_VARIABLES, wanted
 from gym_bus.errors import BadConfig
-from schemas.sandboxes import Apptainer, Enroot
+from gym_bus.shared_directories import NotShown, marked
+from schemas.sandboxes import Apptainer, Bubblewrap, Docker, Enroot
 
 if TYPE_CHECKING:
     from schemas.config import RunConfig
@@ -19,10 +21,15 @@ PACKAGES: Final = frozenset({"e2b", "opensandbox"})
 WANT_KEYS: Final = frozenset({"e2b", "daytona"})
 
 
-def check_sandboxes(config: RunConfig, *, have_keys: Container[str]) -> None:
-    """Raise `BadConfig` for a sandbox that cannot be made here; `have_keys` are the places of remote ones for which there is a key."""
+def check_sandboxes(config: RunConfig, *, have_keys: Container[str], is_here: bool) -> None:
+    """Raise `BadConfig` for a sandbox that cannot be made here; `have_keys` are the places of remote ones for which there is a key.
+
+    The directories that it is shown are looked at if all sandboxes are made on this host (`is_here`).
+    """
     for where, sandbox in wanted(config):
         check_sandbox(where, sandbox)
+        if is_here and isinstance(sandbox, Bubblewrap | Docker):
+            _check_shared(where, sandbox)
         if sandbox.type in WANT_KEYS and where not in have_keys:
             variable = KEY_VARIABLES[sandbox.type]
             msg = f"{where}: {sandbox.type} needs an API key: set {variable}, or {where}.api_key=env:NAME"
@@ -50,3 +57,13 @@ def check_sandbox(where: str, sandbox: SandboxConfig) -> None:
     if sandbox.type in PACKAGES and find_spec(sandbox.type) is None:
         msg = f"{where}: {sandbox.type} needs a package that is not installed: pip install 'gym-bus[cloud]'"
         raise BadConfig(msg)
+
+
+def _check_shared(where: str, sandbox: Bubblewrap | Docker) -> None:
+    """Raise `BadConfig` for a directory that says nowhere that it may be shown."""
+    for directory in sandbox.shared:
+        try:
+            marked(Path(directory.source))
+        except NotShown as error:
+            msg = f"{where}.shared: {error}"
+            raise BadConfig(msg) from error

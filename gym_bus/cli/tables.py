@@ -25,7 +25,7 @@ def cell(value: Any) -> str:
 
 def as_words(count: int, noun: str) -> str:
     """Return how many of something there are: `1 rollout`, `2 rollouts`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 'es' if noun.endswith('x') else 's'}"
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

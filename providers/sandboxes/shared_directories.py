@@ -6,17 +6,14 @@ nothing of this host, and no list of secret places has to be complete.
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
+from gym_bus.shared_directories import NotShown, marked
 from providers.sandboxes.base import SandboxUnavailable
 from schemas.sandboxes import SharedDirectory
-
-MARKER: Final = ".gym-bus-shared"
 
 
 def shown(directories: Sequence[SharedDirectory], work_dir: Path, *, to_others: bool) -> list[tuple[Path, str]]:
@@ -28,17 +25,11 @@ def shown(directories: Sequence[SharedDirectory], work_dir: Path, *, to_others: 
 
 
 def _allowed(source: Path, work_dir: Path, *, to_others: bool) -> Path:
-    """Return the directory itself, whatever links lead to it. Blocking, a few calls."""
+    """Return the directory itself. Blocking, a few calls."""
     try:
-        real = source.resolve(strict=True)
-        marker = (real / MARKER).lstat()
-        is_directory = real.is_dir()
-    except OSError as error:
-        raise SandboxUnavailable(
-            f"{source} is not shown to sandboxes: {error.strerror}; a directory that may be holds a file {MARKER}"
-        ) from error
-    if not is_directory or not stat.S_ISREG(marker.st_mode) or marker.st_uid not in {0, os.getuid()}:
-        raise SandboxUnavailable(f"{source} is not shown to sandboxes: its {MARKER} is not a file of ours")
+        real = marked(source)
+    except NotShown as error:
+        raise SandboxUnavailable(str(error)) from error
     for kept in (work_dir.resolve(), Path.home().resolve()):
         if kept.is_relative_to(real):
             raise SandboxUnavailable(f"{source} is not shown to sandboxes: it holds {kept}")

@@ -38,7 +38,10 @@ def test_an_exported_run_is_run_again_from_its_file(run: RealRun) -> None:
     lines = (run.directory / "run.jsonl").read_text().count("\n")
     assert exported.stdout == f"{lines:,} events of r1 in run.jsonl\n"
     again = run.cli("log", "export", "r1", "--out", "run.jsonl")
-    assert (again.returncode, again.stderr) == (2, "error: --out: run.jsonl cannot be written: File exists\n")
+    assert (again.returncode, again.stderr) == (
+        2,
+        "error: --out: run.jsonl is there already: remove it, or name another file\n",
+    )
     assert run.cli("log", "export", "r9", "--out", "none.jsonl").returncode != 0
     assert sorted(path.name for path in run.directory.glob("*.jsonl")) == ["run.jsonl", "sums.jsonl"]
     assert not list(run.directory.glob(".*.jsonl*"))

@@ -14,7 +14,7 @@ from typing import Final
 
 from adapters.harnesses.installing import installs_of, node_binary, shared_with
 from adapters.harnesses.pi import PI, SCRIPT
-from providers.sandboxes.shared_directories import MARKER
+from gym_bus.shared_directories import MARKER
 from schemas.harnesses import PrimeAgent
 from schemas.sandboxes import SharedDirectory
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from providers.sandboxes.shared_directories import MARKER
+from gym_bus.shared_directories import MARKER
 from schemas.harnesses import PythonAgent
 from schemas.sandboxes import SharedDirectory
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import socketserver
 import threading
@@ -22,7 +23,7 @@ from schemas.config import (
     RunConfig,
     SimpleAgent,
 )
-from schemas.sandboxes import Docker
+from schemas.sandboxes import Bubblewrap, Docker, SharedDirectory
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -122,3 +123,36 @@ def test_sandboxes_that_cannot_be_had_are_told_before_the_start(changes: dict[st
     )
     with pytest.raises(BadConfig, match=what):
         checks.check_config(config, None, Settings())
+
+
+def test_a_directory_that_cannot_be_shown_is_told_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what to do; where hosts may be other machines, it is theirs to say."""
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    config = RunConfig(
+        taskset=ReasoningGymTaskset(datasets=(ReasoningGymDataset(name="chain_sum"),)),
+        sandbox=Bubblewrap(shared=(SharedDirectory(source=str(tmp_path), at="/opt/mine"),)),
+    )
+    with pytest.raises(BadConfig, match=rf"^sandbox\.shared: .*`touch {tmp_path}/\.gym-bus-shared`"):
+        checks.check_config(config, None, Settings())
+    checks.check_config(config, None, Settings(bus_url="nats://h:1"))
+    (tmp_path / ".gym-bus-shared").touch()
+    checks.check_config(config, None, Settings())
+
+
+@pytest.mark.parametrize(
+    ("agent", "row", "said"),
+    [
+        ({"type": "python_agent", "function": "a:b", "version": "1.2.3"}, {}, "agent: python_agent cannot be run in"),
+        ({"type": "codex_agent", "withheld_tools": ["shel"]}, {}, "agent: codex_agent has no tool 'shel'"),
+        ({"type": "mini_swe_agent"}, {"follow_ups": ["More."]}, "t: mini_swe_agent cannot go on with its session"),
+    ],
+)
+def test_what_is_refused_begins_with_whose_it_is(tmp_path: Path, agent: dict[str, Any], row: Any, said: str) -> None:
+    """The agent's configuration, or the task that asks for it."""
+    task = {"id": "t", "question": "1 + 1?", "answer": "2", **row}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    tasks = {"type": "jsonl", "jsonl_fpath": str(tmp_path / "tasks.jsonl")}
+    with pytest.raises(BadConfig, match=f"^{said}"):
+        checks.check_config(RunConfig.model_validate({"taskset": tasks, "agent": agent}), None, Settings())

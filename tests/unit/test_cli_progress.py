@@ -12,6 +12,7 @@ import pytest
 from adapters.harnesses.installing import installs_of
 from gym_bus.cli import installs
 from gym_bus.cli.attach import SILENT_AFTER_S, STARTING_S, Watch, shown_problem
+from gym_bus.cli.eval_runs import paused_words
 from gym_bus.cli.log import line_of
 from gym_bus.cli.progress import JsonView, LineView, Progress, Rate
 from gym_bus.cli.reasons import Reasons
@@ -175,6 +176,22 @@ def test_a_problem_has_its_counts() -> None:
     }
     assert shown_problem(row) == "http://h: refused (3 model calls tried again)"
     assert shown_problem({"last_failure_kind": None}) is None
+    for failed, words in ((1, "1 attempt failed"), (2, "2 attempts failed")):
+        again = {"last_failure_kind": "install_failed", "last_failure_message": "no such version"}
+        assert shown_problem(again | {"attempts_failed": failed}) == f"no such version ({words})"
+    assert (
+        shown_problem({"last_failure_kind": "sandbox_lost", "lost_sandboxes": 2}) == "sandbox_lost (2 sandboxes lost)"
+    )
+
+
+def test_what_is_said_of_a_pause_names_both_ways_on() -> None:
+    """What the configuration cannot have is not mended by going on with it."""
+    first, *ways = paused_words("r1", "no such\x1b version").splitlines()
+    assert first == "paused: no such  version"
+    assert ways == [
+        "when that is mended:   gym-bus eval resume r1",
+        "or cancel it and start another one, for a resumed run keeps its configuration:   gym-bus eval cancel r1",
+    ]
 
 
 def test_an_event_is_one_line_whatever_it_holds() -> None:

@@ -103,6 +103,36 @@ def test_a_key_of_another_type_is_said_to_be_one(tmp_path: Path) -> None:
     text = str(caught.value)
     assert "model.error_rate: unknown key: type openai has none of this name, type scripted has" in text
     assert "did you mean" not in text
+    text = complaint([write(tmp_path, TASKS)], "agent.type=codex_agent", "agent.models_config={}")
+    assert text.endswith("type pi_agent and prime_agent have")
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        (
+            "agent.version=1.20",
+            """agent.version: should be a valid string, found 1.2: quote it, 'agent.version="1.20"'""",
+        ),
+        ("agent.system_prompt=yes", """found True: quote it, 'agent.system_prompt="yes"'"""),
+        ("+agent.version=2026-01-02", """found datetime.date(2026, 1, 2): quote it, '+agent.version="2026-01-02"'"""),
+        ("agent={version: 1.20}", "agent.version: should be a valid string, found 1.2: quote it"),
+        ("agent.version=null", ""),
+        ("agent.version=[1]", "found [1]"),
+        ("agent.version=latest", "agent.version: want an exact version such as 1.2.3, found 'latest'"),
+        (
+            "agent={type: python_agent, function: own}",
+            "agent.function: want module:function, such as agent:solve, found 'own'",
+        ),
+    ],
+)
+def test_a_text_that_is_not_written_as_one_is_said_to_be_quoted(tmp_path: Path, override: str, wanted: str) -> None:
+    """A version looks like a number; what is no version, or no function, is said in words."""
+    given = ["agent.type=codex_agent", override]
+    if wanted:
+        assert complaint([write(tmp_path, TASKS)], *given).endswith(wanted)
+    else:
+        validate(gather([write(tmp_path, TASKS)], given))
 
 
 @pytest.mark.parametrize(

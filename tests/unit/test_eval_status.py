@@ -18,7 +18,7 @@ from gym_bus.cli.tables import as_words
 from gym_bus.client import Answer
 from projections.ask import Question, answer
 from projections.store import Connection
-from schemas.config import ScriptedModel
+from schemas.config import Retries, ScriptedModel, SimpleAgent
 from schemas.events import ActivationCompleted
 from tests.fault.memory_run import speak, waiting
 from tests.support.logs import project, simulate
@@ -48,7 +48,12 @@ def log_of_waiting_sessions() -> World:
 @pytest.fixture
 def waiting_run(monkeypatch: pytest.MonkeyPatch) -> Connection:
     """Give the projection of them to the command line."""
-    connection = project(list(log_of_waiting_sessions().server.events), log_of_waiting_sessions().blobs)
+    return asked_of(log_of_waiting_sessions(), monkeypatch)
+
+
+def asked_of(world: World, monkeypatch: pytest.MonkeyPatch) -> Connection:
+    """Return the projection of a log, which the command line asks from now on."""
+    connection = project(list(world.server.events), world.blobs)
 
     async def ask(_: object, *asked: tuple[str, Any]) -> list[questions.Told]:
         found = [answer(connection, Question(sql=sql, parameters=list(values), max_rows=100)) for sql, values in asked]
@@ -105,6 +110,29 @@ def test_who_watches_is_told_how_many_wait(waiting_run: Connection, capsys: Show
         " 25% 1/4 done | 1 scored, 0 failed, 0 masked, 3 running, 0 to come",
         " 25% 1/4 done | 1 scored, 0 failed, 0 masked, 3 running, 0 to come | 1 waits for an input",
     ]
+
+
+def test_a_run_that_is_over_says_why_as_its_summary_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: Shown, tmp_path: Path
+) -> None:
+    """How many rollouts failed of what, instead of the last thing that went wrong on the way."""
+
+    async def work(world: World) -> None:
+        world.start_host()
+        slow = {"model": ScriptedModel(latency_s=60), "agent": SimpleAgent(timeout_s=5)}
+        await world.request_run("r1", config(retries=Retries(max_attempts=2), **slow))
+        await world.finished("r1")
+
+    connection = asked_of(simulate(work, tasks=1), monkeypatch)
+    assert run(["eval", "status", "r1", "--data-dir", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "\n1 failed: agent_timeout: " in shown
+    assert "last problem" not in shown
+    problem = answer(connection, Question(sql=questions.PROBLEMS, parameters=["r1"], max_rows=1))
+    assert dict(zip(problem["columns"], problem["rows"][0], strict=True))["attempts_failed"] == 2
+    assert run(["eval", "status", "r1", "--json", "--data-dir", str(tmp_path)]) == 0
+    (failure,) = json.loads(capsys.readouterr().out)["failures"]
+    assert (failure["counted_as"], failure["rollouts"]) == ("failed", 1)
 
 
 def test_what_is_under_way_is_told_in_words(capsys: Shown) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from actors.harness.launched import LaunchedState
+from gym_bus.inputs import NoAnswerYet, Standing, give
 from gym_bus.runtime.machine import Alarm
 from schemas.events import (
     ActivationAsked,
@@ -183,3 +185,36 @@ def test_the_wait_begins_anew_after_each_answer() -> None:
     case = case.given(envelope(case.decided[0], "done2").replaced(recorded_at=late))
     assert case.after_s(159).decided == []
     assert case.after_s(161).decided == [InputEnded(by="timeout")]
+
+
+class _Silent:
+    """A log in which nothing is new."""
+
+    def __init__(self) -> None:
+        self.bus, self.codec = self, self
+
+    async def read(self, _subject: str, *, after: int) -> AsyncIterator[Any]:
+        for _ in range(after, after):
+            yield
+
+    def cleaned(self, words: str) -> str:
+        return words
+
+
+@pytest.mark.parametrize(
+    ("taken", "number", "said"),
+    [
+        (1, None, "activation 1 has no answer in that time, so this was not given"),
+        (2, 2, "say the same with --activation 2 to wait for it"),
+    ],
+)
+async def test_who_waits_in_vain_is_told_the_number(taken: int, number: int | None, said: str) -> None:
+    """Of what was given, to wait for it again; what could not be given yet has none."""
+    words: Any = "And now?"
+    of_words = fingerprint_of((Message(role="user", content=words),))
+    standing = Standing(
+        "r1", "0-0", attempt=1, is_waiting_allowed=True, fingerprints=dict.fromkeys(range(1, taken + 1), of_words)
+    )
+    log: Any = _Silent()
+    with pytest.raises(NoAnswerYet, match=said):
+        await give(log, standing, words, activation=number, within_s=0)

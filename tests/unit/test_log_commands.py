@@ -36,3 +36,12 @@ def test_a_run_that_is_not_there_is_said_to_be_none(command: list[str], capsys: 
         capsys.readouterr().err == "error: the log has nothing about run nope: `gym-bus eval status` lists the runs\n"
     )
     assert not list(Path().glob("*run.jsonl*"))
+
+
+def test_an_export_onto_a_file_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is read: the file stays as it is."""
+    (tmp_path / "run.jsonl").write_text("mine")
+    out = str(tmp_path / "run.jsonl")
+    assert run(["log", "export", "r1", "--out", out, "--data-dir", str(tmp_path)]) != 0
+    assert f"--out: {out} is there already: remove it, or name another file" in capsys.readouterr().err
+    assert (tmp_path / "run.jsonl").read_text() == "mine"

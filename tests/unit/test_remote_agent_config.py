@@ -38,7 +38,7 @@ def test_a_run_of_it_needs_no_sandbox(tmp_path: Path) -> None:
     ("overrides", "row", "said"),
     [
         (("agent.url=http://agent.example/do",), {}, "GYM_BUS_DEFAULT_HOST"),
-        ((HERE, "sandbox.type=docker", "sandbox.image=a"), {}, "sandbox"),
+        ((HERE, "sandbox.type=docker", "sandbox.image=a"), {}, "^agent: remote_agent runs .*, and sandbox say"),
         ((HERE, "install.command=make"), {}, "install"),
         ((HERE, "responses_create_params.temperature=1"), {}, "sampling"),
         ((HERE,), {"install": {"command": "true"}}, "t: remote_agent runs outside"),

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from gym_bus.shared_directories import MARKER, NotShown, marked
 from providers.sandboxes import Box, SandboxUnavailable, make_provider
-from providers.sandboxes.shared_directories import MARKER
 from schemas.sandboxes import Bubblewrap, Docker, SharedDirectory
 from tests.support.boxes import DOCKER, provider_of
 from tests.support.engine import IMAGE, USER
@@ -91,6 +91,17 @@ async def test_what_is_not_shown(
             source /= "hello"
     with pytest.raises(SandboxUnavailable, match="is not shown to sandboxes"):
         await make(source, work_dir)
+
+
+def test_what_is_missing_is_named_with_what_to_do(home: Path) -> None:
+    """A directory that is not there is told from one that does not say that it may be shown."""
+    for source, why in (
+        (home / "other", "there is no such directory$"),
+        (home / "tool" / "hello", "it is no directory$"),
+        (home / "tool", f"it holds no file {MARKER}, .*: `touch {home}/tool/{MARKER}`$"),
+    ):
+        with pytest.raises(NotShown, match=why):
+            marked(source)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root's boxes have other users")

@@ -25,9 +25,9 @@ from typing import ClassVar, Final, Literal
 
 from gym_bus.errors import GymBusError
 from gym_bus.locks import is_locked, try_lock
+from gym_bus.shared_directories import MARKER
 from providers.sandboxes.removal import remove_tree
 from providers.sandboxes.rooms import reachable_parent
-from providers.sandboxes.shared_directories import MARKER
 
 PART: Final = ".part-"
 LOG_HEAD_BYTES: Final = 1024

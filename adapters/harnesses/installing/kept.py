@@ -12,8 +12,8 @@ from adapters.harnesses.base import Harness
 from adapters.harnesses.installing.directories import PART, Carried, InstallFailed
 from adapters.harnesses.installing.pins import NODE, pinned, python_of
 from adapters.harnesses.installing.pythons import find_python
+from gym_bus.shared_directories import MARKER
 from providers.sandboxes.removal import remove_tree
-from providers.sandboxes.shared_directories import MARKER
 
 
 @dataclass(frozen=True, slots=True)

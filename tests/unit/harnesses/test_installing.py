@@ -17,7 +17,8 @@ from adapters.harnesses.installing import InstallFailed, Pinned, install, instal
 from adapters.harnesses.installing.directories import Chosen
 from adapters.harnesses.installing.pins import LOCKS, NODE
 from adapters.harnesses.table import HARNESSES
-from providers.sandboxes.shared_directories import MARKER, shown
+from gym_bus.shared_directories import MARKER
+from providers.sandboxes.shared_directories import shown
 from schemas.sandboxes import SharedDirectory
 from tests.support.boxes import processes_with, unique_sleep, until_gone
 

@@ -16,7 +16,7 @@ from adapters.harnesses.installing import InstallFailed, installs_of, pinned, sh
 from adapters.harnesses.installing.kept import kept_below, remove, size_of, wanted_now
 from adapters.harnesses.table import HARNESSES
 from gym_bus.cli.programs import group
-from providers.sandboxes.shared_directories import MARKER
+from gym_bus.shared_directories import MARKER
 
 OLD = "codex_agent-0000000000000000"
 

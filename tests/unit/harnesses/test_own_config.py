@@ -20,6 +20,7 @@ from schemas.harnesses import (
     AgentPackage,
     CodexAgent,
     HarnessAgent,
+    HermesAgent,
     KiloCodeAgent,
     OpenCodeAgent,
     OpenHandsAgent,
@@ -220,6 +221,25 @@ def test_none_of_its_own_tools() -> None:
         check(CodexAgent(enable_tools=False), task, Bubblewrap())
     at: Activation = activation_of(PiAgent(enable_tools=False), "p", None, "m", "http://h", Bubblewrap())
     assert set(at.withheld) == HARNESSES["pi_agent"].withholds
+
+
+@pytest.mark.parametrize(
+    ("agent", "said"),
+    [
+        (
+            CodexAgent(withheld_tools=("shel",)),
+            "codex_agent has no tool 'shel' that can be withheld; those that can: create_goal, exec_command, get_goal, write_stdin",
+        ),
+        (
+            HermesAgent(withheld_tools=("a", "b")),
+            "hermes_agent has no tool 'a' or 'b' that can be withheld; those that can: none",
+        ),
+    ],
+)
+def test_a_tool_that_cannot_be_withheld_is_told_with_those_that_can(agent: HarnessAgent, said: str) -> None:
+    task = TaskInput(task_id="t", messages=(Message(role="user", content="Do it."),))
+    with pytest.raises(Unsupported, match=f"^{said}$"):
+        check(agent, task, Bubblewrap())
 
 
 def test_another_version_takes_the_place_of_the_pinned_one() -> None:

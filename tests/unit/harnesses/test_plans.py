@@ -40,6 +40,7 @@ from schemas.harnesses import (
     HermesAgent,
     PrimeAgent,
     Program,
+    PythonAgent,
 )
 from tests.support.acp_agents import small
 
@@ -421,8 +422,9 @@ def test_configurations_of_agents_that_are_refused(wrong: dict[str, Any], words:
 def test_whether_a_configured_agent_goes_on_is_said_by_whoever_configures_it() -> None:
     """Before a sandbox is made nobody else knows."""
     check_continues(small(), RESUMED)
-    with pytest.raises(Unsupported, match=r"set agent\.resumes=true"):
-        check_continues(small(resumes=False), RESUMED)
+    for agent in (small(resumes=False), PythonAgent(function="agent:solve")):
+        with pytest.raises(Unsupported, match=r"set agent\.resumes=true if the agent can go on with its session"):
+            check_continues(agent, RESUMED)
 
 
 @pytest.mark.parametrize(
