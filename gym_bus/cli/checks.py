@@ -43,9 +43,8 @@ def check_config(
     if config.taskset.type == "reasoning_gym" and not config.taskset.datasets:
         msg = "taskset.datasets: no tasks in it; name at least one dataset"
         raise BadConfig(msg)
-    if isinstance(
-        config.agent, BehindGateway
-    ):  # before its tasks, which would be blamed for what is the configuration's
+    # Before its tasks, which would be blamed for what is the configuration's.
+    if isinstance(config.agent, BehindGateway):
         _check_sampling(config)
         _check_agent(config, config.agent, settings)
     if config.taskset.type == "jsonl":
@@ -58,6 +57,10 @@ def check_config(
         from gym_bus.cli.sandbox_checks import check_sandboxes  # noqa: PLC0415  only for agents that use one
 
         check_sandboxes(config, have_keys=sandbox_keys, is_here=not settings.bus_url)
+    if isinstance(config.agent, RemoteAgent) and not settings.bus_url:  # whose hosts may reach what this machine cannot
+        from gym_bus.cli.remote_checks import check_there  # noqa: PLC0415  only for them
+
+        check_there(config.agent)
     if config.asks_a_model:
         _check_model(config.model, api_key)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import socket
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from gym_bus.errors import BadConfig
 from schemas.tasks import TaskInput
@@ -13,6 +15,19 @@ if TYPE_CHECKING:
     from schemas.config import RunConfig
     from schemas.harnesses import RemoteAgent
     from schemas.readiness import Install
+
+ANSWERS_WITHIN_S: Final = 5.0
+
+
+def check_there(agent: RemoteAgent) -> None:
+    """Raise `BadConfig` if nobody takes connections where an agent should be; nothing is asked of it."""
+    where = urlsplit(agent.url)
+    port = where.port or (443 if where.scheme == "https" else 80)
+    try:
+        socket.create_connection((where.hostname or "", port), ANSWERS_WITHIN_S).close()
+    except (OSError, UnicodeError) as error:  # also a name that can be none
+        msg = f"agent.url: {agent.url} cannot be reached ({error}): is the agent running, and the address right?"
+        raise BadConfig(msg) from error
 
 
 def check_remote(config: RunConfig, agent: RemoteAgent, settings: Settings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,22 @@ def options(directory: Path, *overrides: str, **row: Any) -> dict[str, Any]:
 
 
 def test_a_run_of_it_needs_no_sandbox(tmp_path: Path) -> None:
-    config, _ = resolve(options(tmp_path, HERE), {})
-    check_config(config, None, Settings(data_dir=tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config, _ = resolve(options(tmp_path, f"agent.url=http://127.0.0.1:{listening.getsockname()[1]}/do"), {})
+        check_config(config, None, Settings(data_dir=tmp_path))
     assert not config.agent.needs_sandbox
-    away, _ = resolve(options(tmp_path, "agent.url=http://agent.example/do"), {})
-    check_config(away, None, Settings(data_dir=tmp_path, default_host="10.1.1.1"))
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{}/do", "http://no-such-host.invalid/do", "http://a..b/do"])
+def test_one_that_is_not_there_is_said_before_anything_starts(tmp_path: Path, url: str) -> None:
+    """But for a bus of another machine, whose hosts are elsewhere as well."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    config, _ = resolve(options(tmp_path, f"agent.url={url.format(port)}"), {})
+    here = Settings(data_dir=tmp_path, default_host="10.1.1.1")
+    with pytest.raises(BadConfig, match=r"^agent\.url: .* cannot be reached \(.+\): is the agent running"):
+        check_config(config, None, here)
+    check_config(config, None, here.model_copy(update={"bus_url": "nats://10.0.0.1:4222"}))
 
 
 @pytest.mark.parametrize(
