@@ -219,9 +219,8 @@ def _ended(asked_id: str, url: str, body: bytes) -> RemoteAnswered | Failure:
         message = f"the agent at {url} answered 200 with neither answer, messages nor error; while it works it must answer 202"
         return Failure(kind="agent_failed", message=message)
     last = next((m.content for m in reversed(said.messages) if m.role == "assistant"), None)
-    words = (
-        last if isinstance(last, str) else text_of(last) or None
-    )  # a list of parts, of which those with a text count
+    # Of a list of parts those with a text count.
+    words = last if isinstance(last, str) else text_of(last) or None
     answer = said.answer if "answer" in said.model_fields_set else words
     error_ = said.error
     failure = f"the agent failed ({error_.kind[:64]}): {error_.message[:SAID_MAX]}" if error_ else None

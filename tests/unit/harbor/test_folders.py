@@ -12,7 +12,6 @@ import pytest
 
 from adapters.benchmarks import load_tasks
 from adapters.benchmarks.harbor import Found, files, found_in, why_not
-from adapters.benchmarks.harbor.workdir import workdir_of
 from gym_bus.errors import BadTaskset
 from providers.sandboxes.snapshots.limits import written
 from providers.sandboxes.snapshots.selecting import Selection
@@ -475,29 +474,6 @@ def test_servers_that_no_agent_can_be_given_are_refused(tmp_path: Path, servers:
 def test_a_server_in_the_sandbox_is_reached_by_its_loopback(tmp_path: Path) -> None:
     server = "[[environment.mcp_servers]]\nname = 'w'\ntransport = 'http'\nurl = 'http://localhost:8000/mcp'\n"
     assert why_not(only(folder(tmp_path, "a", toml=server)), CodexAgent()) is None
-
-
-@pytest.mark.parametrize(
-    ("dockerfile", "place"),
-    [
-        ("FROM a\nWORKDIR /x\n", "/x"),
-        ("FROM a\nworkdir /x\nRUN y\nWORKDIR z/..\nWORKDIR w\n", "/x/w"),
-        ("FROM a\nRUN echo WORKDIR /x\n", None),
-        ("FROM a AS b\nWORKDIR /x\nFROM --platform=linux/amd64 b\n", "/x"),
-        ("FROM a AS b\nWORKDIR /x\nFROM c\n", None),
-        ('FROM a\nWORKDIR "/with quotes"\n', "/with quotes"),
-        ("FROM a\r\nWORKDIR /x\r\n", "/x"),
-        ("FROM a\nWORKDIR /x\nRUN echo \\\nWORKDIR /y\n", "/x"),
-        ("FROM a\nWORKDIR /x/\\  \n# WORKDIR /z\ny\n", "/x/y"),
-        ("# escape=`\nFROM a\nRUN c`\nWORKDIR /x\nWORKDIR /y\\\n", "/y\\"),
-        ("FROM a\nWORKDIR /x\nRUN <<EOF bash\nWORKDIR /y\nEOF\n", "/x"),
-        ("FROM a\nCOPY <<-\"ONE\" <<'TWO' /y/\nFROM b\n\tONE\nWORKDIR /y\nTWO\nWORKDIR /x\n", "/x"),
-        ("FROM a\nRUN cat <<< EOF; echo $((1<<2))\nWORKDIR /x\n", "/x"),
-        ("FROM a\nWORKDIR //x\nWORKDIR ../../y\n", "/y"),
-    ],
-)
-def test_where_a_dockerfile_ends_up(dockerfile: str, place: str | None) -> None:
-    assert workdir_of(dockerfile) == place
 
 
 def test_a_workdir_with_a_variable_is_asked_for(tmp_path: Path) -> None:
