@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,11 +31,19 @@ def test_good():
 """
 
 
-def run(directory: Path, text: str) -> subprocess.CompletedProcess[str]:
+def run(directory: Path, text: str, **environment: str) -> subprocess.CompletedProcess[str]:
     (directory / "test_it.py").write_text(text)
     (directory / "pytest.ini").write_text("[pytest]\n")
     command = [str(RUNNER), sys.executable, "-q", "-n", "0", "test_it.py"]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,3 +69,13 @@ def test_what_cannot_be_collected(tmp_path: Path) -> None:
     done = run(tmp_path, "import nothing_of_the_kind\n")
     assert done.returncode == 2
     assert "look" not in done.stdout
+
+
+def test_what_hangs(tmp_path: Path) -> None:
+    """It is ended, and where it stood is said; its servers and other children go with it."""
+    text = "import subprocess\n\ndef test_it():\n    subprocess.run(['sleep', '86399.5'])\n"
+    done = run(tmp_path, text, CI_PYTEST_WITHIN_S="5")
+    assert done.returncode not in {0, 1}
+    assert "not done in 5 s" in done.stdout
+    assert "test_it.py" in done.stderr.partition("Fatal Python error: Aborted")[2]
+    assert subprocess.run(["pgrep", "-f", "sleep 86399.5"], check=False).returncode == 1
