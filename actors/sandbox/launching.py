@@ -52,8 +52,16 @@ ASIDES: Final = frozenset({"session", "complained", "finished"})
 Lost = Callable[[Drive[BoxState], BoxLost], Awaitable[Draft]]
 
 
-class Spoilt(Permanent):
-    """What an agent left in its sandbox is in the way of its next launch."""
+class Unready(Permanent):
+    """What a launch needs could not be made in its sandbox, and nothing was run."""
+
+
+class Spoilt(Unready):
+    """The same, because what an agent left in there is in the way of its next launch."""
+
+    def __init__(self, reason: object) -> None:
+        """Say whose doing it was."""
+        super().__init__(f"what the agent left in its sandbox is in the way of going on: {reason}")
 
 
 @dataclass
@@ -63,6 +71,7 @@ class GoingLaunch:
     launch: Launch
     first: Following
     others: list[Following]
+    goes_on: bool
     waiting: list[ToldItem] = field(default_factory=list)
     receipt: Receipt | None = None
     asides: list[ToldItem] = field(default_factory=list)
@@ -81,7 +90,7 @@ class GoingLaunch:
         told = [await written_before(box, trace, launch_id) if goes_on else None for trace in plan.traces]
         launch = await begin(box, plan, launch_id, cwd=cwd, timeout_s=timeout_s)
         first, *others = [Following(launch, trace, place) for trace, place in zip(plan.traces, told, strict=True)]
-        return cls(launch, first, others)
+        return cls(launch, first, others, goes_on)
 
     async def look(self) -> None:
         """Wait a while or until it has ended, and take in a piece of what it has written; raises `LaunchUnknown`, `BoxLost`.
@@ -123,7 +132,9 @@ class GoingLaunch:
         return taken
 
     async def ended(self, request_id: str, receipt: Receipt) -> LaunchEnded:
-        """Return how it ended; raises `BoxLost`."""
+        """Return how it ended; raises `Unready`, `BoxLost`."""
+        if receipt.ended_by == "unready":
+            raise (Spoilt if self.goes_on else Unready)(f"{receipt.error} (a file that the agent needs there)")
         followings = [self.first, *self.others]
         start = max(0, min(receipt.stderr.kept, STDERR_READ_MAX_BYTES) - STDERR_MAX_BYTES)
         said = await self.launch.read("stderr", start, max_bytes=STDERR_MAX_BYTES)
@@ -167,7 +178,7 @@ class LaunchHandlers:
         except BoxLost as error:
             return await self._lost(drive, error)
         except Permanent as error:
-            if request_id in held.launches:
+            if request_id in held.launches and (launch.told or not isinstance(error, Unready)):
                 return Draft(LaunchLost(request_id=request_id, reason=str(error)), request_id)
             return Draft(LaunchFailed(request_id=request_id, failure=_failure_of(error)), request_id)
         except (GymBusError, TimeoutError) as error:  # also while it was being launched: then it may run
@@ -203,7 +214,7 @@ class LaunchHandlers:
         except Permanent as error:
             if not goes_on:
                 raise
-            raise Spoilt(f"what the agent left in its sandbox is in the way of going on: {error}") from error
+            raise Spoilt(error) from error
 
     def table(self) -> dict[type[Any], Any]:
         """Return which handler does which effect."""

@@ -6,15 +6,15 @@ import asyncio
 import shlex
 import tempfile
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from adapters.harnesses.base import Plan, Trace
-from adapters.harnesses.launching import Launch, LaunchBox, Order, prepare
-from adapters.harnesses.launching.launch import READ_MAX_BYTES, prepared_check
+from adapters.harnesses.launching import Brought, Launch, LaunchBox, Order
+from adapters.harnesses.launching.launch import READ_MAX_BYTES
 from adapters.harnesses.launching.supervisor import FIRST
 from adapters.harnesses.lines import Faults
 from adapters.harnesses.readers import DOCUMENT_MAX_BYTES, Reader
@@ -24,7 +24,8 @@ from providers.sandboxes.processes import with_usual_path
 
 TRACE_MAX_BYTES: Final = 256 * 1024 * 1024
 PUT_WITHIN_S: Final = 30.0
-UNPREPARED: Final = 3
+WITH_THE_ORDER_CHARS: Final = 512 * 1024
+"""Files that have no more together are written by the supervisor, which is quicker than to bring each."""
 TAIL_BYTES: Final = 512
 """So much of what was read last has to be in its place for a file to be the one that was read."""
 REPLACED_MAX: Final = 100
@@ -42,6 +43,9 @@ async def begin(
     if plan.stdin is not None:
         stdin = f"{launch.directory}/stdin"
         files[stdin] = plan.stdin
+    brought = [Brought(path=path, content=content) for path, content in files.items()]
+    brought += [Brought(path=path, content=content, mode=0o700) for path, content in plan.programs.items()]
+    is_small = sum(len(file.content) for file in brought) <= WITH_THE_ORDER_CHARS
     order = Order(
         launch_id=launch_id,
         argv=plan.argv,
@@ -50,36 +54,22 @@ async def begin(
         timeout_s=timeout_s,
         grace_s=grace_s,
         stdin=stdin,
+        files=tuple(brought) if is_small else (),
     )
-    await _all(
-        _ready(box, launch_id, cwd, plan.copied),
-        launch.bring(order),
-        *(put_text(box, content, path) for path, content in files.items()),
-        *(put_text(box, content, path, mode=0o700) for path, content in plan.programs.items()),
-    )
-    await launch.go(order)
+    await _copy(box, launch_id, plan.copied)
+    if not is_small:
+        for file in brought:
+            await put_text(box, file.content, file.path, mode=file.mode)
+    await launch.start(order)
     return launch
 
 
-async def _ready(box: LaunchBox, launch_id: str, cwd: str, copied: Mapping[str, str]) -> None:
-    make = with_usual_path(f"mkdir -p {shlex.quote(cwd)} || exit 1; {prepared_check()} || exit {UNPREPARED}")
-    made = await box.exec(make, key=f"{launch_id}:cwd", timeout_s=PUT_WITHIN_S)
-    if made.exit_code == UNPREPARED:
-        await prepare(box)
-    elif made.exit_code != 0:
-        raise Permanent(f"launch {launch_id}: {cwd} is no directory: {made.output.strip()[-200:]}")
+async def _copy(box: LaunchBox, launch_id: str, copied: Mapping[str, str]) -> None:
     for number, (source, place) in enumerate(copied.items()):
         copy = f"mkdir -p {shlex.quote(place)} && cp -R {shlex.quote(source)}/. {shlex.quote(place)}"
         done = await box.exec(with_usual_path(copy), key=f"{launch_id}:copy{number}", timeout_s=PUT_WITHIN_S)
         if done.exit_code != 0:
             raise Permanent(f"launch {launch_id}: {source} cannot be copied: {done.output.strip()[-200:]}")
-
-
-async def _all(*works: Coroutine[Any, Any, None]) -> None:
-    """Do all at once; raises the first of what goes wrong, when all are over."""
-    for outcome in await asyncio.gather(*works, return_exceptions=True):
-        if outcome is not None:
-            raise outcome
 
 
 @dataclass(frozen=True, slots=True)

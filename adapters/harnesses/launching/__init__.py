@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from adapters.harnesses.launching.launch import Launch, LaunchBox, LaunchUnknown, Unlaunchable, launchable, prepare
-from adapters.harnesses.launching.order import Order
+from adapters.harnesses.launching.order import Brought, Order
 from adapters.harnesses.launching.receipt import Receipt
 
-__all__ = ["Launch", "LaunchBox", "LaunchUnknown", "Order", "Receipt", "Unlaunchable", "launchable", "prepare"]
+__all__ = [
+    "Brought",
+    "Launch",
+    "LaunchBox",
+    "LaunchUnknown",
+    "Order",
+    "Receipt",
+    "Unlaunchable",
+    "launchable",
+    "prepare",
+]

@@ -12,6 +12,7 @@ import secrets
 import shlex
 import tempfile
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, cast
 
@@ -35,6 +36,8 @@ ASKED_WITHIN_S: Final = 60.0
 RECEIPT_MAX_BYTES: Final = 64 * 1024
 RECEIPT: Final = "receipt.json"
 READ_MAX_BYTES: Final = 1024 * 1024
+ORDER_WITHIN_S: Final = 60
+"""So long a supervisor waits for its order, which is brought while it begins."""
 POLL_FIRST_S: Final = 0.05
 POLL_MAX_S: Final = 1.0
 LOOK_EVERY: Final = 16
@@ -85,15 +88,15 @@ def launchable(box: Box) -> LaunchBox:
     return cast("LaunchBox", box)
 
 
-def prepared_check(launches: str = LAUNCHES) -> str:
-    """Return the shell's question whether a machine is ready for launches."""
-    return f"[ -f {launches}/{SUPERVISOR} ]"
+async def is_prepared(box: LaunchBox, launches: str = LAUNCHES) -> bool:
+    """Say whether a machine is ready for launches; raises `BoxLost`."""
+    there = await box.exec(f"[ -f {launches}/{SUPERVISOR} ]", key="launching: ready", timeout_s=ASKED_WITHIN_S)
+    return there.exit_code == 0
 
 
 async def prepare(box: LaunchBox, python: str = PYTHON, launches: str = LAUNCHES) -> None:
     """Make a machine ready for launches, if nobody has: the supervisor is brought. Raises `Permanent`, `BoxLost`."""
-    there = await box.exec(prepared_check(launches), key="launching: ready", timeout_s=ASKED_WITHIN_S)
-    if there.exit_code != 0:
+    if not await is_prepared(box, launches):
         await require_python(box, python)
         await box.put(Path(supervisor.__file__), f"{launches}/{SUPERVISOR}")
 
@@ -117,26 +120,26 @@ class Launch:
     async def start(self, order: Order) -> None:
         """Let the supervisor run `order`, unless one has already begun; raises `Permanent`, `BoxLost`.
 
-        It may be repeated by anybody: who comes second starts nothing.
+        It may be repeated by anybody: who comes second starts nothing. The supervisor begins while its order is brought.
         """
-        await prepare(self._box, self._python, self._launches)
-        await self.bring(order)
-        await self.go(order)
-
-    async def bring(self, order: Order) -> None:
-        """Bring an order into the machine, for `go`; raises `Permanent`, `BoxLost`."""
         if order.launch_id != self._id:
             raise Permanent(f"the order is for launch {order.launch_id}, not {self._id}")
         try:
             content = order.written()
         except ValueError as error:
             raise Permanent(f"launch {self._id} cannot be ordered: {error}") from error
-        await self._put(content, "order")
-
-    async def go(self, order: Order) -> None:
-        """Start the supervisor of a machine that is ready, with an order that is there; raises `Permanent`, `BoxLost`."""
-        timeout_s = order.timeout_s + order.grace_s + supervisor.ENDING_S + OVERTIME_S
-        self._job = await self._box.start(self._runs, key=self._id, timeout_s=timeout_s)
+        timeout_s = order.timeout_s + order.grace_s + supervisor.ENDING_S + OVERTIME_S + ORDER_WITHIN_S
+        begin = partial(self._box.start, self._runs(ORDER_WITHIN_S), timeout_s=timeout_s)
+        starting = asyncio.ensure_future(begin(key=self._id))
+        asking = asyncio.ensure_future(is_prepared(self._box, self._launches))
+        works = starting, asking, asyncio.ensure_future(self._put(content, "order"))
+        await asyncio.gather(*works, return_exceptions=True)
+        for work in works:
+            work.result()
+        self._job = starting.result()
+        if not asking.result():  # then what was started has found no supervisor
+            await prepare(self._box, self._python, self._launches)
+            self._job = await begin(key=f"{self._id}:prepared")
         self._late_at = asyncio.get_running_loop().time() + order.timeout_s + order.grace_s + LATE_S
 
     async def standing(self) -> Standing:
@@ -207,7 +210,7 @@ class Launch:
         if standing in {Standing.UNCLAIMED, Standing.RUNNING}:
             await self._put(b"", "stop")
         if standing is Standing.UNCLAIMED:
-            self._job = await self._box.start(self._runs, key=self._id, timeout_s=ASKED_WITHIN_S)
+            self._job = await self._box.start(self._runs(), key=self._id, timeout_s=ASKED_WITHIN_S)
         return await self.wait(within_s)
 
     async def close(self) -> None:
@@ -219,10 +222,10 @@ class Launch:
         if code:
             raise Permanent(f"launch {self._id} was not closed: {code}")
 
-    @property
-    def _runs(self) -> str:
-        """The command that becomes the supervisor."""
-        return with_usual_path(f"exec {self._python} {FLAGS} {self._supervisor} run {shlex.quote(self.directory)}")
+    def _runs(self, *waits_s: int) -> str:
+        """Return the command that becomes the supervisor."""
+        words = " ".join([shlex.quote(self.directory), *map(str, waits_s)])
+        return with_usual_path(f"exec {self._python} {FLAGS} {self._supervisor} run {words}")
 
     @property
     def _supervisor(self) -> str:

@@ -20,12 +20,13 @@ class Stream(Frozen):
 class Receipt(Frozen):
     """`ended_by` is what came first: the command's own end, its deadline, or a wish to stop. Times in seconds, `*_at` since 1970.
 
-    One of `exit_code` and `signal` is there if `was_started`; a command that cannot be run has 127 or 126 and an `error`.
+    `unready` if nothing was run, because what the order wants to be there could not be made: `error` names it. One of `exit_code` and
+    `signal` is there if `was_started`; a command that cannot be run has 127 or 126 and an `error`.
     `descendants_killed` counts what outlived the command or had to be ended with it; `is_clean` if nothing of it is left.
     """
 
     launch_id: str
-    ended_by: Literal["exit", "timeout", "stopped"]
+    ended_by: Literal["exit", "timeout", "stopped", "unready"]
     exit_code: int | None = Field(ge=-(2**31), lt=2**31)
     signal: int | None = Field(ge=0, lt=2**31)
     was_started: bool

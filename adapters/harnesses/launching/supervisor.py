@@ -1,6 +1,7 @@
 """Runs one command inside a machine to its end, and leaves a receipt that says how it ended. Carried there as text; Python 3.8.
 
-`python3 -I supervisor.py run DIR` takes what is to be run from DIR/order. Whoever holds the lock on DIR/claim is the one process
+`python3 -I supervisor.py run DIR [SECONDS]` takes what is to be run, and the files that it needs, from DIR/order; with SECONDS it makes
+DIR, and waits so long for an order: it can be started while that is brought. Whoever holds the lock on DIR/claim is the one process
 that runs it; a claim with something in it is never taken again, so nothing runs twice, whoever is killed when. As child subreaper it
 inherits what the command leaves behind, daemons too, and ends all of it before it writes DIR/receipt.json. A file DIR/stop, or TERM,
 asks it to stop. Without a receipt nothing is known of how the command ended.
@@ -23,7 +24,6 @@ import signal
 import stat
 import sys
 import time
-from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ SET_PDEATHSIG, SET_CHILD_SUBREAPER = 1, 36  # prctl(2)
 POLL_S = 0.05
 CHUNK_BYTES = 65536
 SLOWED_S = 0.01
+AWAITED_S = 0.002
+ELSEWHERE_S = 2.0
 ENDING_S = 15.0
 ORDER_MAX_BYTES = 4 * 1024 * 1024
 CLAIM_MAX_BYTES = 4096
@@ -45,16 +47,41 @@ MARK, JOB_MARK = "GYM_BUS_LAUNCH", "GYM_BUS_JOB"
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+class suppress:  # noqa: N801  named like the one in contextlib, which takes five milliseconds to load
+    """Let errors of some kinds be none."""
+
+    def __init__(self, *kinds: type[BaseException]) -> None:
+        self.kinds = kinds
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        return kind is not None and issubclass(kind, self.kinds)
+
+
 class Order:
-    """What is to be run, as it was written: texts with NULs between them."""
+    """What is to be run, as it was written: the length of its texts, the texts with NULs between them, and what the files hold."""
 
     def __init__(self, content: bytes) -> None:
-        name, self.cwd, self.stdin, timeout_s, grace_s, stdout, stderr, count, *rest = content.split(b"\0")
+        size, _, rest = content.partition(b"\0")
+        texts, self.contents = rest[: int(size)], rest[int(size) :]
+        name, self.cwd, self.stdin, timeout_s, grace_s, stdout, stderr, files, count, *words = texts.split(b"\0")
         self.launch_id = name.decode()
         self.timeout_s, self.grace_s = float(timeout_s), float(grace_s)
         self.limits = {"stdout": int(stdout), "stderr": int(stderr)}
-        self.argv = rest[: int(count)]
-        self.environment = dict(pair.split(b"=", 1) for pair in rest[int(count) :])
+        start, end = 3 * int(files), 3 * int(files) + int(count)
+        self.files = list(zip(words[:start:3], words[1:start:3], words[2:start:3]))  # noqa: B905  not in Python 3.8
+        self.argv = words[start:end]
+        self.environment = dict(pair.split(b"=", 1) for pair in words[end:])
+
+    def bring(self) -> None:
+        """Make the directory that the command begins in, and the files; raises `OSError`, which names the one that it is about."""
+        os.makedirs(self.cwd, exist_ok=True)
+        offset = 0
+        for path, mode, size in self.files:
+            bring(path, int(mode, 8), self.contents[offset : offset + int(size)])
+            offset += int(size)
 
 
 class Output:
@@ -118,10 +145,12 @@ class Supervisor:
         ended_by, is_clean = "stopped", True
         if not self.stop_is_asked():
             try:
-                self.start()
+                self.order.bring()
             except OSError as error:
-                ended_by, self.error = "exit", str(error)
-                self.status = (127 if isinstance(error, FileNotFoundError) else 126) << 8
+                ended_by, self.error = "unready", os.fsdecode(error.filename or b"") + ": " + str(error.strerror)
+            else:
+                ended_by = "exit"
+                self.start_or_say()
         from json import dumps  # before it is over: what runs may remove it
 
         if self.child:
@@ -213,8 +242,18 @@ class Supervisor:
                     if not key.data.take():
                         selector.unregister(key.fileobj)
 
+    def start_or_say(self) -> None:
+        """Start the command; one that cannot be started has ended as a shell would tell it."""
+        try:
+            self.start()
+        except OSError as error:
+            self.error = str(error)
+            self.status = (127 if isinstance(error, FileNotFoundError) else 126) << 8
+
     def stop_is_asked(self) -> bool:
-        """Say whether TERM came, or the file is there."""
+        """Say whether TERM came, or the file is there. An order that came again is removed: it holds the environment."""
+        with suppress(OSError):
+            os.unlink(os.path.join(self.directory, "order"))
         return self.is_asked or os.path.lexists(os.path.join(self.directory, "stop"))
 
     def end_all(self) -> bool:
@@ -354,8 +393,45 @@ def write_whole(path: str, content: bytes) -> None:
     os.close(descriptor)
 
 
-def run(directory: str) -> int:
+def bring(path: bytes, mode: int, content: bytes) -> None:
+    """Let a file be there, whole or as it was; raises `OSError`."""
+    if os.path.isdir(path):
+        raise OSError(errno.EISDIR, "it is a directory", path)
+    directory = os.path.dirname(path)
+    os.makedirs(directory, exist_ok=True)
+    part = os.path.join(directory, b".gym-bus-" + os.urandom(8).hex().encode())
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+        os.rename(part, path)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(part)
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error), path) from None
+
+
+def await_order(directory: str, seconds: float) -> bool:
+    """Wait for an order; return False if somebody runs it already."""
+    os.makedirs(directory, exist_ok=True)
+    order, stop, claimed = (os.path.join(directory, name) for name in ("order", "stop", "claim"))
+    began = time.monotonic()
+    while not os.path.lexists(order) and not os.path.lexists(stop):
+        waited = time.monotonic() - began
+        if waited >= seconds:
+            break
+        if waited >= ELSEWHERE_S:
+            with suppress(OSError):
+                if os.stat(claimed).st_size:
+                    return False
+        time.sleep(AWAITED_S)
+    return True
+
+
+def run(directory: str, seconds: str = "") -> int:
     """Be the one that runs what is ordered; 0 also if another one is."""
+    if seconds and not await_order(directory, float(seconds)):
+        return 0
     for _ in range(CLAIM_TRIES):
         try:
             found = claim(directory)
@@ -469,7 +545,9 @@ def main(verb: str, where: str, *rest: str) -> int:
         if verb == "part":
             name, pattern, offset, size = rest
             return part(os.path.join(directory, name), pattern, int(offset), int(size))
-        return {"run": run, "look": look, "close": close}[verb](directory)
+        if verb == "run":
+            return run(directory, *rest)
+        return {"look": look, "close": close}[verb](directory)
     except OSError as error:
         print(error.strerror or error)  # noqa: T201  to whoever asked
         return SPOILT

@@ -16,7 +16,7 @@ from typing import cast
 import pytest
 
 from actors.sandbox.failures import seed_failure
-from adapters.harnesses.launching import Launch, LaunchBox, LaunchUnknown, Unlaunchable, prepare
+from adapters.harnesses.launching import Brought, Launch, LaunchBox, LaunchUnknown, Unlaunchable, prepare
 from adapters.harnesses.launching import supervisor as the_supervisor
 from adapters.harnesses.launching.launch import Standing
 from gym_bus.errors import Permanent
@@ -78,6 +78,70 @@ async def test_it_finds_what_was_ordered_and_nothing_else(box: LaunchBox, tmp_pa
     assert hidden.output == ""
     await launch.stop(10)
     assert await until_gone(mark)
+
+
+async def test_files_that_come_with_the_order(box: LaunchBox) -> None:
+    """They are there when the command begins, whole, with their modes, in directories that were not there; so is the current one."""
+    odd = "\0 a NUL, \n a line, \u00e4 and \U0001f600"
+    files = (
+        Brought(path="/tmp/a/b/odd", content=odd),
+        Brought(path="/tmp/a/run", content="#!/bin/sh\ncat\n", mode=0o700),
+        Brought(path="/tmp/a/empty", content=""),
+    )
+    script = (
+        "pwd; stat -c %a,%s /tmp/a/b/odd /tmp/a/run /tmp/a/empty; cat /tmp/a/b/odd; ls -A /tmp/a | wc -l; /tmp/a/run"
+    )
+    launch = Launch(box, "l1")
+    await launch.start(shell(script, files=files, cwd="/box/new/place", stdin="/tmp/a/b/odd"))
+    assert await launch.wait(20)
+    size = len(odd.encode())
+    assert (await launch.read("stdout", 0)).decode() == f"/box/new/place\n600,{size}\n700,14\n600,0\n{odd}3\n{odd}"
+
+
+@pytest.mark.parametrize(
+    ("laid", "changes", "said"),
+    [
+        ("mkdir -p /tmp/a/f", {}, "/tmp/a/f: it is a directory"),
+        ("touch /tmp/a", {}, "/tmp/a: File exists"),
+        ("mkdir /tmp/a; chmod 500 /tmp/a", {}, "/tmp/a/f: Permission denied"),
+        ("touch /box/sub", {"cwd": "/box/sub"}, "/box/sub: File exists"),
+        ("touch /box/sub", {"cwd": "/box/sub/more"}, "/box/sub/more: Not a directory"),
+    ],
+)
+async def test_files_that_cannot_be_made(box: LaunchBox, laid: str, changes: dict[str, str], said: str) -> None:
+    """Then nothing is run, and the receipt says which it was."""
+    assert (await box.exec(laid, key="k", timeout_s=10)).exit_code == 0
+    receipt = await receipt_of(box, shell("touch /box/ran", files=(Brought(path="/tmp/a/f", content="x"),), **changes))
+    assert (receipt.ended_by, receipt.was_started, receipt.exit_code) == ("unready", False, None)
+    assert (receipt.error or "").startswith(said)
+    assert "ran" not in (await box.exec("ls", key="k", timeout_s=10)).output
+
+
+async def test_an_order_that_comes_late_or_never(box: LaunchBox, tmp_path: Path) -> None:
+    """A supervisor begins before its order is there: it waits for it, but not without end, and leaves nothing that ran."""
+    await prepare(box)
+    (tmp_path / "order").write_bytes(shell("touch /box/ran").written())
+    late, never = ("/tmp/gym-bus-launches/l1", "/tmp/gym-bus-launches/l2")
+    command = "exec python3 -I -S /tmp/gym-bus-launches/supervisor.py run"
+    jobs = [await box.start(f"{command} {where} 3", key=where, timeout_s=30) for where in (late, never)]
+    await asyncio.sleep(0.5)
+    assert await Launch(box, "l1").standing() is Standing.UNCLAIMED
+    await box.put(tmp_path / "order", f"{late}/order", mode=0o600)
+    receipt = await Launch(box, "l1").wait(10)
+    assert receipt
+    assert receipt.exit_code == 0
+    async with asyncio.timeout(20):
+        while any([(await box.status(job)).is_running for job in jobs]):
+            await asyncio.sleep(0.05)
+    assert await Launch(box, "l2").standing() is Standing.UNCLAIMED
+
+
+async def test_a_machine_whose_supervisor_was_removed(box: LaunchBox) -> None:
+    """An agent may have emptied /tmp: it is brought again, and the launch runs once."""
+    await prepare(box)
+    await box.exec("rm -rf /tmp/gym-bus-launches", key="k", timeout_s=10)
+    assert (await receipt_of(box, shell("echo ran >>/box/count"))).exit_code == 0
+    assert (await box.exec("cat count", key="k", timeout_s=10)).output == "ran\n"
 
 
 async def test_it_runs_once(box: LaunchBox) -> None:
@@ -230,6 +294,7 @@ async def _killed_while_putting(launch: Launch, box: LaunchBox) -> None:
         def __getattr__(self, name: str) -> object:
             return getattr(box, name)
 
+    await prepare(box)
     await Launch(cast("LaunchBox", DyingBox()), "l1").start(shell("touch /box/ran"))
     assert await launch.standing() is Standing.UNCLAIMED
 
