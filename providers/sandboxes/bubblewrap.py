@@ -27,7 +27,7 @@ from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.in_the_making import InTheMaking
 from providers.sandboxes.ledger import Ledger
 from providers.sandboxes.own_views import OwnViews
-from providers.sandboxes.rooms import Room, Rooms, reachable_parent
+from providers.sandboxes.rooms import Room, Rooms
 from providers.sandboxes.seccomp import filter_to_read
 from providers.sandboxes.shared_directories import shown as allowed
 from providers.sandboxes.side_terminal import SideTerminal
@@ -69,7 +69,7 @@ class BubblewrapProvider:
         self._ledger = Ledger(config.ledger_path)
         self._is_root = os.getuid() == 0
         work_dir = self._work_dir = work_dir.absolute()
-        self._rooms = Rooms(reachable_parent(work_dir) if self._is_root else work_dir)
+        self._rooms = Rooms.reachable(work_dir) if self._is_root else Rooms(work_dir)
         self._tools: Tools | None = None
         self._boxes: dict[str, BubblewrapBox] = {}
         self._making = InTheMaking()

@@ -32,7 +32,7 @@ from providers.sandboxes.docker_shell import ContainerShell
 from providers.sandboxes.enclosed_box import EnclosedBox
 from providers.sandboxes.in_the_making import InTheMaking
 from providers.sandboxes.ledger import Ledger
-from providers.sandboxes.rooms import Room, Rooms, reachable_parent
+from providers.sandboxes.rooms import Room, Rooms
 from providers.sandboxes.shared_directories import shown
 from schemas.network import parse_hosts
 from schemas.sandboxes import Docker, workspace_of
@@ -67,7 +67,7 @@ class DockerProvider:
         self._is_root = os.getuid() == 0
         self._user: tuple[int, int] | None = None
         work_dir = self._work_dir = work_dir.absolute()
-        self._rooms = Rooms(reachable_parent(work_dir) if self._is_root else work_dir)
+        self._rooms = Rooms.reachable(work_dir) if self._is_root else Rooms(work_dir)
         self._engine = Engine(config.socket)
         self._images = Images(config, self._engine.socket)
         self._boxes: dict[str, DockerBox] = {}

@@ -26,6 +26,10 @@ from providers.sandboxes.mounts import mount_bounded, unmount
 from providers.sandboxes.removal import remove_tree
 
 FALLBACK_PARENT: Final = Path("/var/tmp")  # noqa: S108  the directory in it is ours, checked, and not writable to others
+FALLBACK_NAME: Final = re.compile(r"gym-bus-[0-9a-f]{12}")
+BELONGS_TO: Final = "belongs-to"
+"""A file in a process's directory that lies elsewhere: which directory it belongs to. Who removes that leaves nobody to reap it."""
+OWN_NAME: Final = re.compile(r"p\d+-[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +78,23 @@ class Room:
 
 
 class Rooms:
-    """Makes and removes the rooms of this process under `parent`, and removes those of dead processes."""
+    """Makes and removes the rooms of this process under `parent`, and removes those of dead processes.
 
-    def __init__(self, parent: Path) -> None:
+    `belongs_to` is the directory in whose stead `parent` is used.
+    """
+
+    def __init__(self, parent: Path, belongs_to: Path | None = None) -> None:
         self._parent = parent
+        self._belongs_to = belongs_to
         self._own: Path | None = None
         self._lock_fd: int | None = None
         self._numbers = itertools.count(1)
+
+    @classmethod
+    def reachable(cls, work_dir: Path) -> Rooms:
+        """Return rooms that any user can pass through to: in `work_dir`, or beside all homes."""
+        parent = reachable_parent(work_dir)
+        return cls(parent, None if parent == work_dir else work_dir)
 
     @property
     def own(self) -> Path:
@@ -97,6 +111,8 @@ class Rooms:
                 self._lock_fd = _lock(path)
                 if self._lock_fd is not None:  # else a reaper was faster, and is about to remove it
                     self._own = path
+                    if self._belongs_to:
+                        (path / BELONGS_TO).write_bytes(bytes(self._belongs_to))
         return self._own
 
     @property
@@ -147,13 +163,12 @@ class Rooms:
     def reap(self, before: Callable[[Path], bool | None] = lambda _: None) -> int:
         """Remove the rooms of dead processes, `before` each of which is called; return how many boxes had one. Blocking.
 
-        Where `before` says False, because something of them is still there, the rooms stay for the next time.
+        Where `before` says False, because something of them is still there, the rooms stay for the next time. Rooms beside all homes go
+        too if the directory that they belong to is gone; they do not count.
         """
         count = 0
-        if not self._parent.is_dir():
-            return 0
-        for path in self._parent.iterdir():
-            if path == self._own or not re.fullmatch(r"p\d+-[0-9a-f]{8}", path.name):
+        for path in [*_processes(self._parent), *_deserted(self._parent)]:
+            if path == self._own:
                 continue
             fd = _lock(path)
             if fd is None:
@@ -161,8 +176,14 @@ class Rooms:
             try:
                 if before(path) is False:
                     continue
-                count += sum(1 for entry in path.iterdir() if entry.is_dir() and not Room(entry, 0).spare_mark.exists())
+                if path.parent == self._parent:
+                    count += sum(
+                        1 for entry in path.iterdir() if entry.is_dir() and not Room(entry, 0).spare_mark.exists()
+                    )
                 _remove_rooms(path)
+                if path.parent != self._parent:
+                    with suppress(OSError):  # others are using it
+                        path.parent.rmdir()
             finally:
                 os.close(fd)
         return count
@@ -190,6 +211,28 @@ def reachable_parent(work_dir: Path) -> Path:
     return FALLBACK_PARENT / f"gym-bus-{hashlib.sha256(bytes(work_dir)).hexdigest()[:12]}"
 
 
+def _processes(parent: Path) -> list[Path]:
+    """Return the directories of processes in `parent`; none if it is not there."""
+    return [path for path in parent.iterdir() if OWN_NAME.fullmatch(path.name)] if parent.is_dir() else []
+
+
+def _deserted(but: Path) -> list[Path]:
+    """Return the directories of processes beside all homes, `but` those in one, that belong to a directory that is gone."""
+    found = []
+    for parent in FALLBACK_PARENT.iterdir() if FALLBACK_PARENT.is_dir() else ():
+        if FALLBACK_NAME.fullmatch(parent.name) and parent != but and _is_ours(parent):
+            for path in _processes(parent):
+                with suppress(OSError):
+                    if not Path(os.fsdecode((path / BELONGS_TO).read_bytes())).exists():
+                        found.append(path)
+    return found
+
+
+def _is_ours(parent: Path) -> bool:
+    found = parent.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+
+
 def _remove_rooms(path: Path) -> None:
     """Remove a process's directory; what is mounted in it goes first, or it would be emptied instead."""
     for room in path.iterdir():
@@ -199,8 +242,7 @@ def _remove_rooms(path: Path) -> None:
 
 def _make_parent(parent: Path) -> None:
     parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-    found = parent.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+    if not _is_ours(parent):
         raise SandboxUnavailable(
             f"{parent} is not a directory of ours: remove it, or give gym-bus another data directory"
         )
