@@ -169,16 +169,26 @@ def test_what_is_no_reply_is_refused(bad: Any) -> None:
 def pipe() -> Iterator[tuple[int, int]]:
     reads, writes = os.pipe()
     yield reads, writes
-    os.close(reads)  # a thread that still writes hears of it
-    os.close(writes)
+    os.close(writes)  # a thread that still reads hears of it
+    os.close(reads)  # one that still writes as well
 
 
 def all_of(reads: int, until: bytes) -> list[dict[str, Any]]:
     """Return the lines that come, up to one that holds `until`, behind which none follows at once."""
     content = bytearray()
     while not content.endswith(b"\n") or content.find(until, content.rfind(b"\n", 0, -1) + 1) < 0:
-        content += os.read(reads, 65536)
+        piece = os.read(reads, 65536)
+        assert piece, f"it ends without {until!r}: {bytes(content[-200:])!r}"
+        content += piece
     return [json.loads(line) for line in content.splitlines()]
+
+
+def reading_all(reads: int, until: bytes) -> tuple[threading.Thread, list[dict[str, Any]]]:
+    """Return a thread that reads, and what becomes the lines; a test that fails does not wait for it."""
+    found: list[dict[str, Any]] = []
+    reading = threading.Thread(target=lambda: found.extend(all_of(reads, until)), daemon=True)
+    reading.start()
+    return reading, found
 
 
 def test_nobody_waits_for_what_is_told(pipe: tuple[int, int]) -> None:
@@ -189,9 +199,7 @@ def test_nobody_waits_for_what_is_told(pipe: tuple[int, int]) -> None:
         telling.tell("done", id=str(number), text="x" * 1000)
     assert time.monotonic() - began < 1.0, "two megabytes, of which a pipe holds 64 kB"
     assert not telling.end(0.2), "it is not written yet, and says so"
-    found: list[dict[str, Any]] = []
-    reading = threading.Thread(target=lambda: found.extend(all_of(reads, b'"1999"')))
-    reading.start()
+    reading, found = reading_all(reads, b'"1999"')
     reading.join(20)
     assert [line["id"] for line in found] == [str(number) for number in range(2000)]
 
@@ -201,9 +209,7 @@ def test_the_result_comes_last_and_whole(pipe: tuple[int, int]) -> None:
     reads, writes = pipe
     telling = Telling(writes)
     telling.tell("done", text="y" * (TEXT_MAX_CHARS + 5))
-    found: list[dict[str, Any]] = []
-    reading = threading.Thread(target=lambda: found.extend(all_of(reads, b"finished")))
-    reading.start()
+    reading, found = reading_all(reads, b"finished")
     assert telling.end(10, "finished", answer="it")
     telling.tell("done", text="late")
     reading.join(10)
@@ -215,9 +221,7 @@ def test_what_is_too_much_is_left_out_and_counted(pipe: tuple[int, int]) -> None
     """The result has its place, whatever was told before: a launch keeps 32 MiB of what is printed."""
     reads, writes = pipe
     telling = Telling(writes)
-    found: list[dict[str, Any]] = []
-    reading = threading.Thread(target=lambda: found.extend(all_of(reads, b"finished")))
-    reading.start()
+    reading, found = reading_all(reads, b"finished")
     for _ in range(TOLD_MAX_BYTES // TEXT_MAX_CHARS + 3):
         telling.tell("done", text="z" * TEXT_MAX_CHARS)
     assert telling.end(30, "finished", answer=None)
@@ -233,19 +237,17 @@ def test_fifty_threads_at_once(pipe: tuple[int, int]) -> None:
     """No line is torn, and each thread's stand in its order."""
     reads, writes = pipe
     telling = Telling(writes)
-    found: list[dict[str, Any]] = []
-    reading = threading.Thread(target=lambda: found.extend(all_of(reads, b"finished")))
-    reading.start()
+    reading, found = reading_all(reads, b"finished")
 
     def many(thread: int) -> None:
         for number in range(100):
             telling.tell("done", id=thread, text=str(number) + "x" * 4000)
 
-    threads = [threading.Thread(target=many, args=(thread,)) for thread in range(50)]
+    threads = [threading.Thread(target=many, args=(thread,), daemon=True) for thread in range(50)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     assert telling.end(30, "finished")
     reading.join(30)
     assert len(found) == 5001
