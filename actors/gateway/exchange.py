@@ -33,7 +33,7 @@ from providers.dialects.unfolding import unfold
 from providers.models.backends import Backend, Incoming, object_of
 from providers.models.backoff import backoff_s
 from providers.models.base import ModelError
-from providers.models.openai_failures import answer_failure, failure_of
+from providers.models.failures import answer_failure, failure_of
 from providers.models.recorded_answer import reply_of
 from providers.models.token_reading import TokenReading
 from schemas.conversation import Reply, ReplyBroke, Request

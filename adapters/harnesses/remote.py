@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from adapters.harnesses.base import Unsupported
 from adapters.harnesses.outcomes import UNCLEAN
 from adapters.harnesses.readers import text_of
-from providers.models.openai_failures import retry_after_s
+from providers.models.failures import retry_after_s
 from schemas.events import LaunchSettled, RemoteAnswered, RemoteAsked
 from schemas.harnesses import RemoteAgent
 from schemas.readiness import Install

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from providers.models.openai_failures import failed
+from providers.models.failures import failed
 
 
 class Admission:

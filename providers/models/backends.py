@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from providers.dialects.base import Dialect, Malformed
 from providers.dialects.json_text import strictly
 from providers.models.base import Target
-from providers.models.openai_failures import failed, shown
+from providers.models.failures import failed, shown
 from schemas.tokens import LogprobKind
 
 ANSWER_MAX_BYTES: Final = 8 * 1024 * 1024

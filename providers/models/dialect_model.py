@@ -11,8 +11,8 @@ from typing import Final
 from providers.dialects import Malformed, Unexpressible
 from providers.models.backends import object_of
 from providers.models.base import ModelAnswer, ModelCall, ModelError, Target, counted
+from providers.models.failures import answer_failure, failed, failure_of
 from providers.models.http_backend import HttpBackend
-from providers.models.openai_failures import answer_failure, failed, failure_of
 from providers.models.token_reading import TokenReading
 from schemas.conversation import Part, Reply, Request, Text, TokenUsage, Tool, ToolResult, ToolUse, Turn
 from schemas.events.model import StopReason

@@ -8,8 +8,8 @@ from typing import Any
 
 from providers.models.addresses import Addresses
 from providers.models.admission import Admission
+from providers.models.failures import without_secrets
 from providers.models.http_client import HttpClient
-from providers.models.openai_failures import without_secrets
 from providers.models.overrides import overridden
 from providers.models.wire import dialect_of, limit_field_of, shaped
 from schemas.config import HttpModel, VllmModel

@@ -15,8 +15,8 @@ from providers.models.addresses import LOOK_EVERY_S
 from providers.models.backends import PASSED_ON, Incoming
 from providers.models.base import ModelError, Target
 from providers.models.endpoint import Endpoint
+from providers.models.failures import failed
 from providers.models.http_client import BrokenOff, HttpAnswer, NoConnection, Silent, Unsendable
-from providers.models.openai_failures import failed
 from providers.models.wire import cost_usd, session_headers
 from schemas.config import SwitchyardModel
 from schemas.model_urls import calls_url, key_headers

@@ -13,10 +13,10 @@ from providers.dialects import Dialect, Unexpressible
 from providers.dialects.chat import Chat
 from providers.models.backends import Incoming
 from providers.models.base import Target
+from providers.models.failures import failed
 from providers.models.local_engine import Answering, Engine
 from providers.models.local_generation import Piece, Wish
 from providers.models.local_runtime import MODEL, Draw, Token
-from providers.models.openai_failures import failed
 from schemas.config import LocalModel as LocalModelConfig
 from schemas.conversation import Request, Text, ToolResult, Turn
 from schemas.tokens import LogprobKind

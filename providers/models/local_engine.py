@@ -10,9 +10,9 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from providers.models.failures import failed
 from providers.models.local_generation import Piece, Wish, generate
 from providers.models.local_runtime import MODEL, Runtime
-from providers.models.openai_failures import failed
 from schemas.config import LocalModel as LocalModelConfig
 
 PROMPT_MAX_CHARACTERS: Final = 1_000_000

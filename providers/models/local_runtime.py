@@ -23,7 +23,7 @@ from typing import Any, Final
 import httpx
 
 from gym_bus.local_model import MISSING, weights_path
-from providers.models.openai_failures import failed, shown
+from providers.models.failures import failed, shown
 
 MODEL: Final = "SmolLM2-135M-Instruct"
 STEP_TIMEOUT_S: Final = 120.0

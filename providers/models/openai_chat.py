@@ -20,8 +20,8 @@ from providers.models.backends import ANSWER_MAX_BYTES
 from providers.models.base import ModelAnswer, ModelCall, ModelError, Target
 from providers.models.chat_completions import Completion, answer, request_body
 from providers.models.endpoint import addresses_of
+from providers.models.failures import failed, failure_of, shown, without_secrets
 from providers.models.http_client import CONNECT_TIMEOUT_S
-from providers.models.openai_failures import connection_failure, failed, shown, status_failure, without_secrets
 from providers.models.overrides import overridden
 from providers.models.wire import limit_field_of
 from schemas.config import OpenAIModel
@@ -136,3 +136,19 @@ class OpenAIChatModel:
     def _clean(self, error: ModelError) -> ModelError:
         message = without_secrets(error.failure.message, self._api_key)
         return ModelError(error.failure.model_copy(update={"message": message}), error.retry_after_s)
+
+
+def connection_failure(error: openai.APIConnectionError, url: str, timeout_s: float) -> ModelError:
+    """Return what stands for a call that got no answer at all."""
+    if isinstance(error, openai.APITimeoutError):
+        return failed("transport_timeout", f"{url} did not answer within {timeout_s:g} s")
+    cause = error.__cause__
+    reason = f"{type(cause).__name__}: {cause}" if cause else str(error)
+    return failed(
+        "transport_unreachable", f"{url} cannot be reached: {reason}. Is the server running, and the address right?"
+    )
+
+
+def status_failure(error: openai.APIStatusError, url: str) -> ModelError:
+    """Return what stands for an answer with an HTTP status that is not success."""
+    return failure_of(error.status_code, error.response.headers, error.response.text, url)

@@ -10,7 +10,7 @@ import asyncio
 from pathlib import Path
 
 from providers.models.base import ModelAnswer, ModelCall, ModelError, Target, context_digest
-from providers.models.openai_failures import failed
+from providers.models.failures import failed
 from providers.models.replay_difference import first_difference, parameter_difference
 from providers.models.replay_recording import BadRecording, RecordedCall, RecordedSession, Recording
 from schemas.config import ReplayModel as ReplayModelConfig

@@ -19,7 +19,7 @@ from providers.dialects.unfolding import unfold
 from providers.models.backends import Incoming
 from providers.models.base import Target
 from providers.models.evidence import TokenEvidence
-from providers.models.openai_failures import failed
+from providers.models.failures import failed
 from providers.models.recorded_answer import parts_of, reply_of
 from providers.models.replay import Tape, diverged, outcome_of
 from providers.models.replay_difference import first_turn_difference, parameter_difference, shared_turns

@@ -12,7 +12,7 @@ from providers.dialects.chat import Chat
 from providers.dialects.unfolding import unfold
 from providers.models.backends import Incoming
 from providers.models.base import Model, ModelAnswer, ModelCall, Target
-from providers.models.openai_failures import failed
+from providers.models.failures import failed
 from schemas.conversation import Part, Reply, Request, Text, TokenUsage, Tool, ToolResult, ToolUse, Turn
 from schemas.tokens import LogprobKind
 from schemas.values import Message, Sampling, ToolCall, ToolSpec

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from providers.models import ModelCall, ModelError, make_model
-from providers.models.openai_failures import retry_after_s
+from providers.models.failures import retry_after_s
 from schemas.config import OpenAIModel
 from schemas.values import Message, Sampling, ToolCall
 from tools import SHELL

@@ -1,4 +1,4 @@
-"""What went wrong with a call to an OpenAI-compatible backend, in our terms."""
+"""What went wrong with a call of a model, in our terms, by what came over HTTP; no client's library is needed to say it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
-
-import openai
 
 from providers.models.base import ModelError
 from schemas.values import Failure, FailureKind
@@ -47,22 +45,6 @@ def shown(body: str) -> str:
     return (
         " ".join(body[: 4 * SHOWN_CHARACTERS].encode(errors="replace").decode().split())[:SHOWN_CHARACTERS] or "(empty)"
     )
-
-
-def connection_failure(error: openai.APIConnectionError, url: str, timeout_s: float) -> ModelError:
-    """Return what stands for a call that got no answer at all."""
-    if isinstance(error, openai.APITimeoutError):
-        return failed("transport_timeout", f"{url} did not answer within {timeout_s:g} s")
-    cause = error.__cause__
-    reason = f"{type(cause).__name__}: {cause}" if cause else str(error)
-    return failed(
-        "transport_unreachable", f"{url} cannot be reached: {reason}. Is the server running, and the address right?"
-    )
-
-
-def status_failure(error: openai.APIStatusError, url: str) -> ModelError:
-    """Return what stands for an answer with an HTTP status that is not success."""
-    return failure_of(error.status_code, error.response.headers, error.response.text, url)
 
 
 def failure_of(status: int, headers: Mapping[str, str], body: str, url: str) -> ModelError:
