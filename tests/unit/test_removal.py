@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from providers.sandboxes.removal import remove_tree
+from tests.support.gateway_process import ROOT
+
+REMOVES = """
+import os, sys
+from pathlib import Path
+from providers.sandboxes.removal import remove_tree
+
+uid = int(sys.argv[1])
+os.setgroups([])
+os.setresgid(uid, uid, uid)
+os.setresuid(uid, uid, uid)
+remove_tree(Path(sys.argv[2]))
+"""
+"""A process of its own, and no fork of this one: that has threads, whose locks a fork may hold for ever."""
 
 
 def test_depth_does_not_matter(tmp_path: Path) -> None:
@@ -70,18 +86,15 @@ def test_locks_do_not_matter_to_root_nor_to_the_owner(tmp_path: Path, uid: int) 
         os.chown(path, uid, uid)
     for path in (top / "a" / "b" / "c", top / "a" / "b", top / "a", top):
         path.chmod(0)
-    pid = os.fork()
-    if not pid:
-        code = 1
-        try:
-            os.setgroups([])
-            os.setresgid(uid, uid, uid)
-            os.setresuid(uid, uid, uid)
-            remove_tree(top)
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    done = subprocess.run(
+        [sys.executable, "-c", REMOVES, str(uid), top],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
     assert not top.exists()
 
 
