@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,13 +132,16 @@ class RealRun:
         return found
 
     def kill_everything(self) -> int:
-        """SIGKILL every process of this data directory; return how many there were."""
-        victims = self.pids()
-        for pid in victims:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        """SIGKILL every process of this data directory, and wait until none is left; return how many there were."""
+        victims: set[int] = set()
+        until = time.monotonic() + DEADLINE_S
+        while found := self.pids():  # what was just started, and what takes a moment to die
+            assert time.monotonic() < until, f"{found} do not die"
+            victims |= set(found)
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
         return len(victims)
 
     def stop(self) -> None:
