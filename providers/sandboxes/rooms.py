@@ -112,6 +112,7 @@ class Rooms:
                 if self._lock_fd is not None:  # else a reaper was faster, and is about to remove it
                     self._own = path
                     if self._belongs_to:
+                        self._belongs_to.mkdir(parents=True, exist_ok=True)  # only who removed it makes it missing
                         (path / BELONGS_TO).write_bytes(bytes(self._belongs_to))
         return self._own
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,10 +37,8 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def home_of(tmp_path: Path, name: str) -> Path:
     """Return a data directory that nobody else can pass through to."""
-    work = tmp_path / name / "boxes"
-    work.mkdir(parents=True)
-    (tmp_path / name).chmod(0o700)
-    return work
+    (tmp_path / name).mkdir(mode=0o700)
+    return tmp_path / name / "boxes"
 
 
 def left_by_a_killed_process(beside: Path, work: Path) -> Path:
@@ -53,7 +52,7 @@ def left_by_a_killed_process(beside: Path, work: Path) -> Path:
 def test_who_removes_a_data_directory_leaves_nothing(tmp_path: Path, beside: Path) -> None:
     gone, there, mine = (home_of(tmp_path, name) for name in ("gone", "there", "mine"))
     deserted, kept = (left_by_a_killed_process(beside, work) for work in (gone, there))
-    gone.rmdir()
+    shutil.rmtree(gone.parent)
     assert (deserted / "box" / "file").exists()
     assert Rooms.reachable(mine).reap() == 0, "only its own count"
     assert not deserted.parents[1].exists()
@@ -67,7 +66,7 @@ def test_what_is_not_known_or_lives_stays(tmp_path: Path, beside: Path) -> None:
     mine, removed = home_of(tmp_path, "mine"), home_of(tmp_path, "removed")
     living = Rooms.reachable(removed)
     room = living.make("box", os.getuid())
-    removed.rmdir()
+    shutil.rmtree(removed.parent)
     unmarked = beside / "gym-bus-0123456789ab" / "p1-01234567"
     unmarked.mkdir(parents=True)
     (beside / "gym-bus-0123456789ac").symlink_to(unmarked.parent)
