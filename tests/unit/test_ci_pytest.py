@@ -10,6 +10,8 @@ from typing import Final
 
 import pytest
 
+from tests.support.boxes import processes_with, unique_sleep
+
 RUNNER: Final = Path(__file__).resolve().parents[2] / ".ci" / "pytest"
 WITHIN_S: Final = 120
 FAILS: Final = """
@@ -73,9 +75,10 @@ def test_what_cannot_be_collected(tmp_path: Path) -> None:
 
 def test_what_hangs(tmp_path: Path) -> None:
     """It is ended, and where it stood is said; its servers and other children go with it."""
-    text = "import subprocess\n\ndef test_it():\n    subprocess.run(['sleep', '86399.5'])\n"
+    sleep = unique_sleep()
+    text = f"import subprocess\n\ndef test_it():\n    subprocess.run({sleep.split()})\n"
     done = run(tmp_path, text, CI_PYTEST_WITHIN_S="5")
     assert done.returncode not in {0, 1}
     assert "not done in 5 s" in done.stdout
     assert "test_it.py" in done.stderr.partition("Fatal Python error: Aborted")[2]
-    assert subprocess.run(["pgrep", "-f", "sleep 86399.5"], check=False).returncode == 1
+    assert not processes_with(sleep)

@@ -85,7 +85,7 @@ class Order:
         os.makedirs(self.cwd, exist_ok=True)
         offset = 0
         for path, mode, size in self.files:
-            bring(path, int(mode, 8), self.contents[offset : offset + int(size)])
+            put(path, int(mode, 8), self.contents[offset : offset + int(size)])
             offset += int(size)
 
 
@@ -234,6 +234,7 @@ class Supervisor:
                 selector.register(output.reads, selectors.EVENT_READ, output)
             while True:
                 self.reap()
+                self.forget_order()
                 if self.status is not None:
                     return "exit"
                 if self.stop_is_asked():
@@ -255,10 +256,13 @@ class Supervisor:
             self.error = str(error)
             self.status = (127 if isinstance(error, FileNotFoundError) else 126) << 8
 
-    def stop_is_asked(self) -> bool:
-        """Say whether TERM came, or the file is there. An order that came again is removed: it holds the environment."""
+    def forget_order(self) -> None:
+        """Remove an order that came again: it holds the environment."""
         with suppress(OSError):
             os.unlink(os.path.join(self.directory, "order"))
+
+    def stop_is_asked(self) -> bool:
+        """Say whether TERM came, or the file is there."""
         return self.is_asked or os.path.lexists(os.path.join(self.directory, "stop"))
 
     def end_all(self) -> bool:
@@ -398,7 +402,7 @@ def write_whole(path: str, content: bytes) -> None:
     os.close(descriptor)
 
 
-def bring(path: bytes, mode: int, content: bytes) -> None:
+def put(path: bytes, mode: int, content: bytes) -> None:
     """Let a file be there, whole or as it was; raises `OSError`."""
     if os.path.isdir(path):
         raise OSError(errno.EISDIR, "it is a directory", path)
@@ -417,7 +421,7 @@ def bring(path: bytes, mode: int, content: bytes) -> None:
 
 
 def await_order(directory: str, seconds: float) -> bool:
-    """Wait for an order; return False if somebody runs it already."""
+    """Wait for an order; return False if none came for some time, and somebody runs one already."""
     os.makedirs(directory, exist_ok=True)
     order, stop, claimed = (os.path.join(directory, name) for name in ("order", "stop", "claim"))
     began = time.monotonic()
